@@ -1,0 +1,56 @@
+"""Event ids made by Everbell.
+
+An id is `ev_` and 32 characters that spell 24 bytes, most significant first:
+
+    due time (6 bytes, ms) · sequence (7 bytes) · partition (2 bytes) · nonce (9 bytes)
+
+So ids sort by the time for which the event was scheduled, and then by acceptance; they carry the partition and the place
+of the event in it, so that finding an event by its id needs no index; the sequence is persisted by the store, so it never
+repeats after a restart or a clock step; and 72 random bits make an id as hard to guess as a good token.
+
+The alphabet is in ASCII order, which keeps the order of the bytes, and is safe in URLs. The prefix keeps made ids apart from
+ids given by clients (which may not begin with it), and keeps a leading `-` from looking like a flag on a command line.
+"""
+
+from __future__ import annotations
+
+from binascii import Error, a2b_base64, b2a_base64
+from zlib import crc32
+
+PREFIX = "ev_"
+NONCE_BYTES = 9
+SEQUENCE_MAX = (1 << 56) - 1
+
+_LENGTH = len(PREFIX) + 32
+_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_SORTED = b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
+_ENCODE = bytes.maketrans(_BASE64, _SORTED)
+_DECODE = bytes.maketrans(_SORTED, _BASE64)
+_ALPHABET = frozenset(_SORTED.decode())
+
+
+def make_id(due_at: int, sequence: int, partition: int, nonce: bytes) -> str:
+    """The id of a new event; `nonce` is `NONCE_BYTES` of fresh randomness."""
+    place = (due_at << 72 | sequence << 16 | partition).to_bytes(15, "big")
+    return PREFIX + b2a_base64(place + nonce, newline=False).translate(_ENCODE).decode()
+
+
+def is_made(event_id: str) -> bool:
+    """Whether the id is one that only Everbell may make."""
+    return event_id.startswith(PREFIX)
+
+
+def place_in(event_id: str) -> tuple[int, int, int] | None:
+    """The (due time, sequence, partition) that a made id carries; None for any other text."""
+    if len(event_id) != _LENGTH or not event_id.startswith(PREFIX) or not _ALPHABET.issuperset(event_id[3:]):
+        return None
+    try:
+        raw = int.from_bytes(a2b_base64(event_id[3:].encode().translate(_DECODE))[:15], "big")
+    except Error:
+        return None
+    return raw >> 72, raw >> 16 & SEQUENCE_MAX, raw & 0xFFFF
+
+
+def partition_of(tenant: str, name: str, partitions: int) -> int:
+    """The partition of a key, or of a client-given id where there is no key. Fixed for ever: stored events rely on it."""
+    return crc32(f"{tenant}\0{name}".encode()) % partitions

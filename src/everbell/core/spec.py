@@ -1,0 +1,288 @@
+"""What a user may write: the JSON forms of an event and of a change, and the checks that let them in.
+
+`EventSpec` is what is decoded (types, unknown fields and lengths are checked by the decoder, in C), `draft` checks the rest and
+yields a `Draft`: everything about an event but its id, sequence and partition, which only its owner can give.
+Nothing that is not a Draft gets past the edge.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import Error, a2b_base64
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from everbell.core.event import Repeat
+from everbell.core.ids import PREFIX, is_made
+from everbell.core.retry import Retry
+from everbell.core.target import group_of
+from everbell.core.tenant import Limits, Tenant
+from everbell.core.time import check_instant, parse_duration, parse_instant
+from everbell.errors import InvalidInput, TooLarge
+
+NAME_BYTES_MAX = 512
+EVERY_MS_MIN = 10
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*", re.ASCII)
+_CONTENT_TYPE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+(;[\x20-\x7e]*)?", re.ASCII)
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[ -~]{0,128})?", re.ASCII)
+_JSON_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_OWN_HEADERS = frozenset(
+    "host content-length content-type transfer-encoding connection keep-alive te trailer upgrade expect traceparent".split()
+)
+_OWN_PREFIXES = ("ce-", "webhook-", "everbell-", "proxy-")
+
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_BYTES_MAX)]
+Duration = str | int | float
+Tag = Annotated[str, Meta(min_length=1, max_length=64)]
+
+
+class RetrySpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """How to try again."""
+
+    max_attempts: Annotated[int, Meta(ge=1, le=1000, description="attempts in all, the first one included")] = 10
+    backoff: Annotated[Duration, Meta(description="the first pause; it doubles each time")] = "2s"
+    max_backoff: Annotated[Duration, Meta(description="the longest pause")] = "10m"
+
+
+class RepeatSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """How an event comes again."""
+
+    every: Annotated[Duration, Meta(description="the interval, on the grid of the first due time")]
+    count: Annotated[int, Meta(ge=1, le=1_000_000_000, description="how many occurrences in all")] | None = None
+    until: Annotated[str, Meta(description="no occurrence after this RFC 3339 time")] | None = None
+
+
+class EventSpec(Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
+    """An event as a user writes it. Exactly one of `at` and `in`."""
+
+    payload: Annotated[Raw, Meta(description="any JSON, delivered as it came")] = Raw(b"null")
+    to: Annotated[str, Meta(description="https://…, http://…, queue:name or handler:name")] | None = None
+    at: Annotated[str, Meta(description="RFC 3339 time with an offset")] | None = None
+    in_: Annotated[Duration, Meta(description="from now: 250ms, 90s, 1h30m, PT20M or a number of seconds")] | None = (
+        msgspec.field(default=None, name="in")
+    )
+    id: Annotated[Name, Meta(description="your own id, unique in the tenant; makes a repeated request safe")] | None = None
+    key: Annotated[Name, Meta(description="events of one key go one at a time, in order")] | None = None
+    headers: Annotated[dict[str, str], Meta(description="sent along with the delivery")] | None = None
+    tags: Annotated[list[Tag], Meta(description="to find it by")] | None = None
+    retry: RetrySpec | None = None
+    repeat: RepeatSpec | None = None
+    expires: Annotated[Duration, Meta(description="not delivered any more this long after its due time")] | None = None
+    content_type: Annotated[str, Meta(max_length=256, description="of payload_base64")] | None = None
+    payload_base64: Annotated[str, Meta(description="bytes instead of JSON; needs content_type")] | None = None
+    traceparent: Annotated[str, Meta(description="W3C trace context to link the delivery to")] | None = None
+
+
+class ChangeSpec(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A change to an event: what is given is changed, what is left out stays. `null` takes an optional part away."""
+
+    payload: Raw | UnsetType = UNSET
+    to: str | UnsetType = UNSET
+    at: str | UnsetType = UNSET
+    in_: Duration | UnsetType = msgspec.field(default=UNSET, name="in")
+    headers: dict[str, str] | None | UnsetType = UNSET
+    tags: list[Tag] | None | UnsetType = UNSET
+    retry: RetrySpec | None | UnsetType = UNSET
+    repeat: RepeatSpec | None | UnsetType = UNSET
+    expires: Duration | None | UnsetType = UNSET
+
+
+class Draft(Struct, frozen=True, array_like=True, gc=False):
+    """A checked event that has no place yet. This is what a gateway sends to the owner."""
+
+    due_at: int
+    to: str
+    payload: bytes
+    id: str | None = None
+    key: str | None = None
+    content_type: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    tags: tuple[str, ...] = ()
+    retry: Retry | None = None
+    repeat: Repeat | None = None
+    expires_ms: int | None = None
+    traceparent: str | None = None
+
+
+def draft(spec: EventSpec, tenant: Tenant, now: int) -> Draft:
+    """Check a decoded event against the tenant's limits. Raises `InvalidInput` naming the field."""
+    limits = tenant.limits
+    due_at = _due(spec.at, spec.in_, now, limits)
+    to = spec.to or tenant.to
+    if to is None:
+        raise InvalidInput("is missing, and the tenant has no default target", "to")
+    group_of(to)
+    payload, content_type = _payload(spec, limits)
+    if spec.id is not None:
+        check_name(spec.id, "id")
+        if is_made(spec.id):
+            raise InvalidInput(f"may not begin with {PREFIX}: such ids are made by Everbell", "id")
+    if spec.key is not None:
+        check_name(spec.key, "key")
+    if spec.traceparent is not None and not _TRACEPARENT.fullmatch(spec.traceparent):
+        raise InvalidInput("is not a W3C traceparent", "traceparent")
+    return Draft(
+        due_at,
+        to,
+        payload,
+        spec.id,
+        spec.key,
+        content_type,
+        _headers(spec.headers, limits) if spec.headers else (),
+        _tags(spec.tags, limits) if spec.tags else (),
+        None if spec.retry is None else retry_of(spec.retry),
+        None if spec.repeat is None else _repeat(spec.repeat, due_at),
+        None if spec.expires is None else _expires(spec.expires),
+        spec.traceparent,
+    )
+
+
+def changes_of(spec: ChangeSpec, tenant: Tenant, now: int) -> dict[str, Any]:
+    """The fields of `Event` that a change sets, checked; empty when it changes nothing."""
+    limits = tenant.limits
+    changed: dict[str, Any] = {}
+    if spec.at is not UNSET or spec.in_ is not UNSET:
+        at = None if spec.at is UNSET else spec.at
+        in_ = None if spec.in_ is UNSET else spec.in_
+        changed["due_at"] = _due(at, in_, now, limits)
+    if spec.to is not UNSET:
+        group_of(spec.to)
+        changed["to"] = spec.to
+    if spec.payload is not UNSET:
+        changed |= {"payload": _json(spec.payload, limits), "content_type": None}
+    if spec.headers is not UNSET:
+        changed["headers"] = _headers(spec.headers or {}, limits)
+    if spec.tags is not UNSET:
+        changed["tags"] = _tags(spec.tags or [], limits)
+    if spec.retry is not UNSET:
+        changed["retry"] = None if spec.retry is None else retry_of(spec.retry)
+    if spec.repeat is not UNSET:
+        changed["repeat"] = None if spec.repeat is None else _repeat(spec.repeat, changed.get("due_at", now))
+    if spec.expires is not UNSET:
+        changed["expires_ms"] = None if spec.expires is None else _expires(spec.expires)
+    return changed
+
+
+def check_name(name: str, field: str) -> None:
+    """Refuse an id or key that is too long or has control characters."""
+    if len(name) * 4 > NAME_BYTES_MAX and len(name.encode()) > NAME_BYTES_MAX:
+        raise InvalidInput(f"is longer than {NAME_BYTES_MAX} bytes", field)
+    if not name.isascii() or not name.isprintable():
+        if _CONTROL.search(name):
+            raise InvalidInput("must not contain control characters", field)
+        if field == "id" and not name.isprintable():
+            raise InvalidInput("must be printable", field)
+
+
+def retry_of(spec: RetrySpec) -> Retry:
+    """A retry policy as the engine uses it."""
+    backoff = parse_duration(spec.backoff, "retry.backoff")
+    longest = parse_duration(spec.max_backoff, "retry.max_backoff")
+    if longest < backoff:
+        raise InvalidInput("must not be shorter than backoff", "retry.max_backoff")
+    return Retry(spec.max_attempts, backoff, longest)
+
+
+def _due(at: str | None, in_: Duration | None, now: int, limits: Limits) -> int:
+    if at is not None:
+        if in_ is not None:
+            raise InvalidInput("give either at or in, not both", "in")
+        due_at = parse_instant(at)
+    elif in_ is not None:
+        due_at = check_instant(now + parse_duration(in_), "in")
+    else:
+        raise InvalidInput("give at (a time) or in (a duration from now)", "at")
+    if limits.horizon_ms is not None and due_at - now > limits.horizon_ms:
+        raise InvalidInput("lies beyond the tenant's horizon", "at" if at is not None else "in")
+    return due_at
+
+
+def _payload(spec: EventSpec, limits: Limits) -> tuple[bytes, str | None]:
+    if spec.payload_base64 is None:
+        if spec.content_type is not None:
+            raise InvalidInput("goes with payload_base64; a JSON payload is application/json", "content_type")
+        return _json(spec.payload, limits), None
+    if bytes(spec.payload) != b"null":
+        raise InvalidInput("give either payload or payload_base64, not both", "payload_base64")
+    if spec.content_type is None or not _CONTENT_TYPE.fullmatch(spec.content_type):
+        raise InvalidInput("payload_base64 needs a content type such as image/png", "content_type")
+    try:
+        payload = a2b_base64(spec.payload_base64, strict_mode=True)
+    except (Error, ValueError):
+        raise InvalidInput("is not base64", "payload_base64") from None
+    if len(payload) > limits.payload_bytes:
+        raise TooLarge(f"has {len(payload)} bytes; the tenant's limit is {limits.payload_bytes}", "payload_base64")
+    return payload, spec.content_type
+
+
+def _json(raw: Raw, limits: Limits) -> bytes:
+    payload = bytes(raw)
+    if len(payload) > limits.payload_bytes:
+        raise TooLarge(f"has {len(payload)} bytes; the tenant's limit is {limits.payload_bytes}", "payload")
+    # Counting brackets is enough for nearly every payload; only a suspicious one is looked at closely.
+    if payload.count(b"[") + payload.count(b"{") > limits.depth and depth_of(payload) > limits.depth:
+        raise InvalidInput(f"is nested more than {limits.depth} deep", "payload")
+    return payload
+
+
+def depth_of(payload: bytes) -> int:
+    """How deep a valid JSON text is nested."""
+    depth = deepest = 0
+    for byte in _JSON_STRING.sub(b"", payload):
+        if byte in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif byte in b"]}":
+            depth -= 1
+    return deepest
+
+
+def _headers(headers: dict[str, str], limits: Limits) -> tuple[tuple[str, str], ...]:
+    if len(headers) > limits.headers:
+        raise TooLarge(f"has {len(headers)} entries; the limit is {limits.headers}", "headers")
+    checked = []
+    for name, value in headers.items():
+        lower = name.lower()
+        field = f"headers.{name[:64]}"
+        if not _HEADER_NAME.fullmatch(name):
+            raise InvalidInput(f"{name[:64]!r} is not a header name", "headers")
+        if lower in _OWN_HEADERS or lower.startswith(_OWN_PREFIXES):
+            raise InvalidInput("is set by Everbell itself", field)
+        if not _HEADER_VALUE.fullmatch(value):
+            raise InvalidInput("has characters that a header cannot carry (printable ASCII only)", field)
+        checked.append((lower, value.strip()))
+    if sum(len(name) + len(value) for name, value in checked) > limits.header_bytes:
+        raise TooLarge(f"are larger than {limits.header_bytes} bytes together", "headers")
+    if len({name for name, _ in checked}) != len(checked):
+        raise InvalidInput("names the same header twice", "headers")
+    return tuple(checked)
+
+
+def _tags(tags: list[str], limits: Limits) -> tuple[str, ...]:
+    if len(tags) > limits.tags:
+        raise TooLarge(f"has {len(tags)} entries; the limit is {limits.tags}", "tags")
+    for tag in tags:
+        check_name(tag, "tags")
+    return tuple(dict.fromkeys(tags))
+
+
+def _repeat(spec: RepeatSpec, due_at: int) -> Repeat:
+    every = parse_duration(spec.every, "repeat.every")
+    if every < EVERY_MS_MIN:
+        raise InvalidInput(f"must be at least {EVERY_MS_MIN}ms", "repeat.every")
+    until = None if spec.until is None else parse_instant(spec.until, "repeat.until")
+    if until is not None and until < due_at:
+        raise InvalidInput("lies before the first occurrence", "repeat.until")
+    return Repeat(every, spec.count, until)
+
+
+def _expires(value: Duration) -> int:
+    expires = parse_duration(value, "expires")
+    if expires == 0:
+        raise InvalidInput("must be longer than nothing", "expires")
+    return expires

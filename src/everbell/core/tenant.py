@@ -1,0 +1,75 @@
+"""A tenant's policy: what it may send, where to, and what happens to what it sent."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Literal
+
+import msgspec
+
+from everbell.core.retry import Retry
+from everbell.core.time import DAY_MS, SECOND_MS
+from everbell.errors import InvalidInput
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The largest of everything that a tenant may send. There is a limit on everything."""
+
+    payload_bytes: int = 256 * 1024
+    batch_events: int = 20_000
+    headers: int = 32
+    header_bytes: int = 4_096
+    tags: int = 16
+    depth: int = 64
+    horizon_ms: int | None = None
+
+
+class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The policy of one tenant. Every field has a default, so a tenant exists as soon as somebody uses its name."""
+
+    name: str = "default"
+    to: str | None = None
+    """The target of events that name none."""
+    retry: Retry = Retry()
+    on_dead: Literal["block", "park"] = "block"
+    """What a dead event does to its key: block it until it is redriven or cancelled, or let the next one go."""
+    retention_ms: int = DAY_MS
+    """How long finished events stay visible, and how long their client-given ids stay taken."""
+    timeout_ms: int = 10 * SECOND_MS
+    """The deadline of one attempt over HTTP or in a handler."""
+    lease_ms: int = 30 * SECOND_MS
+    """How long a worker may hold a leased event before it comes back, unless it asks for another time."""
+    in_flight: int = 256
+    """How many attempts may be under way to one target (a host, a handler) at a time."""
+    batch: int = 1
+    """How many events may travel in one POST in the CloudEvents batch format; 1: each alone."""
+    secrets: tuple[str, ...] = ()
+    """Secrets (`whsec_…`) that sign deliveries; several while a secret rotates."""
+    limits: Limits = Limits()
+
+
+def check_tenant_name(name: str) -> str:
+    """Refuse a tenant name that could not stand in a URL, a file name or a metric."""
+    if not _NAME.fullmatch(name):
+        raise InvalidInput(
+            "a tenant's name has 1 to 64 letters, digits, dots, dashes or underscores, and begins with a letter or digit",
+            "tenant",
+        )
+    return name
+
+
+class Tenants:
+    """The policies by name. A name that has none of its own gets the default policy."""
+
+    def __init__(self, default: Tenant | None = None, named: tuple[Tenant, ...] = ()) -> None:
+        default = default or Tenant()
+        self._named = {tenant.name: tenant for tenant in named}
+        # Bounded: anybody may make up names.
+        self._unnamed = lru_cache(maxsize=1_024)(lambda name: msgspec.structs.replace(default, name=name))
+
+    def policy(self, name: str) -> Tenant:
+        """The policy of `name`, which has been checked by `check_tenant_name`."""
+        return self._named.get(name) or self._unnamed(name)

@@ -1,0 +1,126 @@
+"""Every error that Everbell raises on purpose.
+
+One root, families by who is to blame and what to do about it. The messages are written for the person who reads them: they
+say what is wrong and what would be right. The HTTP edge turns them into RFC 9457 problems by `status` and `slug`.
+"""
+
+from __future__ import annotations
+
+
+class EverbellError(Exception):
+    """The root of all errors of Everbell."""
+
+    status = 500
+    slug = "internal"
+    title = "Something went wrong inside Everbell"
+
+
+class InvalidInput(EverbellError):
+    """The caller sent something that cannot be accepted; sending it again will not help."""
+
+    status = 422
+    slug = "invalid"
+    title = "The request is not valid"
+
+    def __init__(self, reason: str, field: str | None = None) -> None:
+        super().__init__(f"{field}: {reason}" if field else reason)
+        self.reason = reason
+        self.field = field
+
+
+class MalformedInput(InvalidInput):
+    """The request could not even be read: broken JSON, a wrong content type."""
+
+    status = 400
+    slug = "malformed"
+    title = "The request cannot be read"
+
+
+class TooLarge(InvalidInput):
+    """A size limit was passed."""
+
+    status = 413
+    slug = "too-large"
+    title = "The request is too large"
+
+
+class NotFound(EverbellError):
+    """There is no such thing, or no longer."""
+
+    status = 404
+    slug = "not-found"
+    title = "Not found"
+
+
+class Conflict(EverbellError):
+    """The event is not in a state in which this can be done."""
+
+    status = 409
+    slug = "conflict"
+    title = "The event's state does not allow this"
+
+
+class VersionMismatch(EverbellError):
+    """The event was changed since the version that the caller named."""
+
+    status = 412
+    slug = "version-mismatch"
+    title = "The event was changed in the meantime"
+
+
+class Overloaded(EverbellError):
+    """Everbell cannot take more at the moment; nothing was stored; try again after `retry_after_s`."""
+
+    status = 503
+    slug = "overloaded"
+    title = "Everbell cannot take more at the moment"
+
+    def __init__(self, message: str, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class Stopping(Overloaded):
+    """This process is shutting down; another one, or the same one after its restart, will answer."""
+
+    slug = "stopping"
+    title = "Everbell is stopping"
+
+
+class StoreError(EverbellError):
+    """The store failed; see its subclasses."""
+
+    slug = "store"
+    title = "The store failed"
+
+
+class StoreFull(StoreError):
+    """The disk has no room. Nothing of the refused batch was stored; what was stored before still goes out."""
+
+    status = 507
+    slug = "disk-full"
+    title = "The store has no room"
+
+
+class StoreBroken(StoreError):
+    """A write or fsync failed, so what is durable is unknown. The process must end and recover from the log."""
+
+
+class StoreCorrupt(StoreError):
+    """Stored bytes are not what was written. Nothing is dropped silently: the store refuses to go on."""
+
+
+class StoreUnusable(StoreError):
+    """The store cannot be opened: wrong place, wrong format, in use by another process."""
+
+
+class Fenced(StoreError):
+    """Another owner with a higher epoch has taken the partition; this node must stop writing to it."""
+
+
+class Unreachable(EverbellError):
+    """A client could not reach the server, or got no answer; the outcome of what was asked is unknown."""
+
+    status = 502
+    slug = "unreachable"
+    title = "The server cannot be reached"

@@ -1,0 +1,181 @@
+"""The port of all stores: what the engine asks of the place where events are kept.
+
+Rules that every store keeps, and that `tests/conformance/test_store.py` checks on each:
+
+- `apply` is durable when it returns, each change in it is atomic, and changes take effect in the order given. When it raises,
+  none of its changes will ever be visible, except after `StoreBroken`, which means: unknown, end the process and recover.
+- Every write is fenced: it names the epoch under which its writer owns the partitions, and is refused with `Fenced` once a
+  higher epoch was written for one of them.
+- Every read has a limit. Unfinished events come in order of `Event.position`, waiting ones in `Event.order`.
+- Expected outcomes are values (`Refusal`); exceptions mean that the store failed.
+- The caller has at most one `apply` or `page` under way at a time, so persisting and loading are serialised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from everbell.core.event import Event, Record, Status
+
+
+class Add(Struct, frozen=True, gc=False):
+    """A new event. Refused when its id is known and client-given; made ids are new by construction."""
+
+    event: Event
+
+
+class Move(Struct, frozen=True, gc=False):
+    """The event becomes `after`: a retry, a new time, dead, redriven, waiting. Same id, partition and sequence."""
+
+    before: Event
+    after: Event
+    guarded: bool = False
+    """Refuse unless `before` is what is stored; for changes that users ask for, which race with the engine's own."""
+
+
+class Finish(Struct, frozen=True, gc=False):
+    """The occurrence ended. Its record is kept until `keep_until_at`; `following` is the next occurrence, in the same write."""
+
+    before: Event
+    record: Record
+    keep_until_at: int
+    following: Event | None = None
+    guarded: bool = False
+
+
+class Block(Struct, frozen=True, gc=False):
+    """The key's events wait behind the one with sequence `head`; 0 when only the line of waiting ones remains."""
+
+    partition: int
+    tenant: str
+    key: str
+    head: int
+
+
+class Unblock(Struct, frozen=True, gc=False):
+    """Nothing of the key waits any more."""
+
+    partition: int
+    tenant: str
+    key: str
+
+
+Change = Add | Move | Finish | Block | Unblock
+
+
+class Refusal(Struct, frozen=True):
+    """Why a change was not made: the id is taken by `existing`, or (None) the event is no longer what the change names."""
+
+    existing: Event | Record | None
+
+
+class Poison(Struct, frozen=True):
+    """A stored row that cannot be decoded, named by where it was found."""
+
+    partition: int
+    run_at: int
+    sequence: int
+    raw: bytes
+    reason: str
+
+
+class Page(Struct, frozen=True):
+    """Some events in order. `more` tells whether the range goes on; `next_at` is the time of the first event beyond `until_at`."""
+
+    events: Sequence[Event]
+    more: bool
+    next_at: int | None = None
+    poison: Sequence[Poison] = ()
+
+
+class Filter(Struct, frozen=True):
+    """Which of a tenant's events to find; None means any. Without a status: the unfinished ones."""
+
+    tenant: str
+    status: Status | None = None
+    key: str | None = None
+    tag: str | None = None
+    from_at: int | None = None
+    until_at: int | None = None
+
+
+class Found(Struct, frozen=True):
+    """One page of a search. `cursor` continues it and is None at the end; a page may be short, even empty, before that."""
+
+    events: Sequence[Event | Record]
+    cursor: str | None
+
+
+class Counts(Struct, frozen=True):
+    """How many events of a tenant are unfinished or dead now, and how many ended in each way since the beginning."""
+
+    pending: int = 0
+    dead: int = 0
+    delivered: int = 0
+    cancelled: int = 0
+    expired: int = 0
+
+
+class Store(Protocol):
+    """A durable, ordered set of events. See the rules above."""
+
+    partitions: int
+    """How many partitions the store was created with."""
+
+    last_sequence: int
+    """The highest sequence ever stored; the next event gets a higher one."""
+
+    async def raise_fence(self, partitions: Sequence[int]) -> int:
+        """Take the partitions: write an epoch higher than any before for them, and return it."""
+        ...
+
+    async def apply(self, changes: Sequence[Change], epoch: int) -> Mapping[int, Refusal]:
+        """Make the changes, durably. Returns the refused ones by index; the others were made."""
+        ...
+
+    async def page(self, partition: int, after: int, until_at: int, limit: int) -> Page:
+        """Scheduled events of a partition with `after` < position, due until `until_at`, in order."""
+        ...
+
+    async def waiting(self, partition: int, tenant: str, key: str, after: int, limit: int) -> Page:
+        """Waiting events of a key with `after` < order, in order."""
+        ...
+
+    async def heads(self, partition: int, keys: Sequence[tuple[str, str]]) -> Sequence[int | None]:
+        """For each (tenant, key) the sequence of the head that blocks it; None where it is not blocked."""
+        ...
+
+    async def blocked(self, partition: int, after: tuple[str, str], limit: int) -> Sequence[tuple[str, str, int]]:
+        """The blocked keys of a partition after (tenant, key), as (tenant, key, head), in order."""
+        ...
+
+    async def get(self, tenant: str, event_id: str) -> Event | Record | None:
+        """The event, or what is kept of it."""
+        ...
+
+    async def find(self, filter: Filter, cursor: str | None, limit: int) -> Found:
+        """Events that match, in order of due time; finished ones by when their record expires, the latest first."""
+        ...
+
+    async def counts(self) -> Mapping[str, Counts]:
+        """By tenant."""
+        ...
+
+    async def bury(self, poison: Poison) -> None:
+        """Set a row that cannot be decoded aside, with its bytes, so that nobody reads it again."""
+        ...
+
+    async def sweep(self, now: int, limit: int) -> int:
+        """Forget records whose time is over, at most about `limit`; returns how many went."""
+        ...
+
+    async def backup(self, path: str) -> None:
+        """Write a consistent copy that can be opened as a store, while everything goes on."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything. Nothing is lost: what was acknowledged is durable already."""
+        ...

@@ -1,0 +1,147 @@
+# Everything a fresh clone needs: `make run` and `make test` set themselves up.
+#
+# One virtual environment, filled in layers (runtime, then dev, then bench), each from a lock file with hashes. A stamp
+# beside each layer says when it was installed, so that a repeated call costs nothing and a changed lock costs one install.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+LOCKS := requirements
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check
+SOURCES := $(wildcard src tests benchmarks examples)
+STAGES := lint types unit conformance simulation acceptance
+LOGS := .build/test
+
+# What the tests need from the system, as command=package.
+SYSTEM_TOOLS ?= strace=strace
+
+# The tool that writes the lock files. It runs only for `make lock`, in an environment that is thrown away.
+LOCK_TOOL := uv==0.13.7
+
+# Installs Debian packages where that is possible, and says what to do where it is not. Usage: $(call apt_install,names)
+define apt_install
+if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	echo "installing $(1)"; \
+	apt-get update -qq; \
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends $(1) >/dev/null; \
+else \
+	echo "Missing: $(1). Install it with your package manager, as root (on Debian: apt-get install $(1)), and repeat."; \
+	exit 1; \
+fi
+endef
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+## Running
+
+.PHONY: run
+run: $(VENV)/.runtime ## Start a server; options go into ARGS, as in: make run ARGS="--listen 127.0.0.1:9000"
+	@exec $(BIN)/everbell serve $(ARGS)
+
+.PHONY: bench
+bench: $(VENV)/.bench ## Measure this machine; options go into ARGS
+	@exec $(BIN)/python -m benchmarks $(ARGS)
+
+## Checking
+
+.PHONY: test
+test: $(VENV)/.dev ## Run every check there is, go on after a failure, and sum up
+	@mkdir -p $(LOGS); failed=0; summary=; \
+	for stage in $(STAGES); do \
+		printf '\n== %s\n' "$$stage"; SECONDS=0; verdict=ok; \
+		$(MAKE) "$$stage" 2>&1 | tee "$(LOGS)/$$stage.log" || { verdict=FAILED; failed=1; }; \
+		printf -v line '%-12s %-7s %4ss  %s\n' "$$stage" "$$verdict" "$$SECONDS" \
+			"$$(grep -v '^make' "$(LOGS)/$$stage.log" | tail -n 1 | tr -d '=' | xargs -0 echo -n)"; \
+		summary+=$$line$$'\n'; \
+	done; \
+	printf '\n== summary\n%s' "$$summary"; exit $$failed
+
+.PHONY: lint
+lint: $(VENV)/.dev ## Check style and formatting
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/ruff format --check $(SOURCES)
+
+.PHONY: types
+types: $(VENV)/.dev ## Check types
+	@$(BIN)/mypy $(SOURCES)
+
+.PHONY: unit
+unit: $(VENV)/.dev ## Run the unit tests
+	@$(BIN)/pytest tests/unit $(ARGS)
+
+.PHONY: conformance
+conformance: $(VENV)/.dev system ## Run one suite per port over every adapter
+	@$(BIN)/pytest tests/conformance $(ARGS)
+
+.PHONY: simulation
+simulation: $(VENV)/.dev ## Run the whole system in one thread, from seeds, under faults
+	@$(BIN)/pytest tests/simulation $(ARGS)
+
+.PHONY: acceptance
+acceptance: $(VENV)/.dev system ## Run real processes, and kill some of them
+	@$(BIN)/pytest tests/acceptance $(ARGS)
+
+.PHONY: fix
+fix: $(VENV)/.dev ## Format the code and mend what can be mended mechanically
+	@$(BIN)/ruff check --fix $(SOURCES)
+	@$(BIN)/ruff format $(SOURCES)
+
+## Setting up
+
+.PHONY: venv
+venv: $(VENV)/.dev ## Make the environment for development
+
+.PHONY: system
+system: ## Install the system tools that the tests need, where they are missing
+	@missing=; for tool in $(SYSTEM_TOOLS); do command -v "$${tool%%=*}" >/dev/null || missing+=" $${tool#*=}"; done; \
+	if [ -n "$$missing" ]; then $(call apt_install,$$missing); fi
+
+.PHONY: lock
+lock: ## Write the lock files again from pyproject.toml; ARGS=--upgrade takes the newest releases
+	@tool=$$(mktemp -d); trap 'rm -rf "$$tool"' EXIT; \
+	$(PYTHON) -m venv "$$tool"; "$$tool/bin/pip" install --quiet --disable-pip-version-check '$(LOCK_TOOL)'; \
+	compile() { "$$tool/bin/uv" pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --no-header --no-annotate $(ARGS) "$$@"; }; \
+	sed -n 's/^requires = \["\(.*\)"\]$$/\1/p' pyproject.toml | compile - --output-file $(LOCKS)/build.lock; \
+	compile pyproject.toml --output-file $(LOCKS)/runtime.lock; \
+	compile pyproject.toml --extra dev --constraints $(LOCKS)/runtime.lock --output-file $(LOCKS)/dev.lock; \
+	compile pyproject.toml --extra bench --constraints $(LOCKS)/dev.lock --output-file $(LOCKS)/bench.lock
+
+.PHONY: clean
+clean: ## Remove whatever the other targets made; data of a server stays
+	@rm -rf $(VENV) .build .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist src/*.egg-info
+	@find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.created:
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) was not found: name a Python of 3.11 or newer, as in: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "$$($(PYTHON) --version) is too old: name a Python of 3.11 or newer, as in: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { $(call apt_install,python3-venv); }
+	@$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.runtime: $(VENV)/.created $(LOCKS)/build.lock $(LOCKS)/runtime.lock pyproject.toml
+	@echo "installing what everbell needs to run"
+	@$(PIP_INSTALL) --require-hashes -r $(LOCKS)/build.lock -r $(LOCKS)/runtime.lock
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime $(LOCKS)/dev.lock
+	@echo "installing what the checks need"
+	@$(PIP_INSTALL) --require-hashes -r $(LOCKS)/dev.lock
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.runtime $(LOCKS)/bench.lock
+	@echo "installing what the benchmarks need"
+	@$(PIP_INSTALL) --require-hashes -r $(LOCKS)/bench.lock
+	@touch $@

@@ -58,11 +58,11 @@ bench: $(VENV)/.bench ## Measure this machine; options go into ARGS
 test: $(VENV)/.dev ## Run every check there is, go on after a failure, and sum up
 	@mkdir -p $(LOGS); failed=0; summary=; \
 	for stage in $(STAGES); do \
-		printf '\n== %s\n' "$$stage"; SECONDS=0; verdict=ok; \
-		$(MAKE) "$$stage" 2>&1 | tee "$(LOGS)/$$stage.log" || { verdict=FAILED; failed=1; }; \
-		printf -v line '%-12s %-7s %4ss  %s\n' "$$stage" "$$verdict" "$$SECONDS" \
-			"$$(grep -v '^make' "$(LOGS)/$$stage.log" | tail -n 1 | tr -d '=' | xargs -0 echo -n)"; \
-		summary+=$$line$$'\n'; \
+		printf '\n== %s\n' "$$stage"; SECONDS=0; verdict=ok; log="$(LOGS)/$$stage.log"; \
+		$(MAKE) "$$stage" 2>&1 | tee "$$log" || { verdict=FAILED; failed=1; }; \
+		last=$$(awk '!/^make/ && NF {line = $$0} END {gsub(/^=+ | =+$$/, "", line); print line}' "$$log"); \
+		printf -v row '%-12s %-7s %4ss  %s' "$$stage" "$$verdict" "$$SECONDS" "$$last"; \
+		summary+=$$row$$'\n'; \
 	done; \
 	printf '\n== summary\n%s' "$$summary"; exit $$failed
 
@@ -93,7 +93,7 @@ acceptance: $(VENV)/.dev system ## Run real processes, and kill some of them
 
 .PHONY: fix
 fix: $(VENV)/.dev ## Format the code and mend what can be mended mechanically
-	@$(BIN)/ruff check --fix $(SOURCES)
+	@$(BIN)/ruff check --fix-only $(SOURCES)
 	@$(BIN)/ruff format $(SOURCES)
 
 ## Setting up
@@ -103,7 +103,7 @@ venv: $(VENV)/.dev ## Make the environment for development
 
 .PHONY: system
 system: ## Install the system tools that the tests need, where they are missing
-	@missing=; for tool in $(SYSTEM_TOOLS); do command -v "$${tool%%=*}" >/dev/null || missing+=" $${tool#*=}"; done; \
+	@missing=; for tool in $(SYSTEM_TOOLS); do command -v "$${tool%%=*}" >/dev/null || missing+="$${missing:+ }$${tool#*=}"; done; \
 	if [ -n "$$missing" ]; then $(call apt_install,$$missing); fi
 
 .PHONY: lock

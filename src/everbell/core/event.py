@@ -160,26 +160,6 @@ def digest_of(event: Event) -> int:
     return crc32(msgspec.msgpack.encode(asked))
 
 
-def ended(event: Event, status: End, at: int, *, reason: str | None = None) -> Record:
-    """The record of an event that ends now."""
-    return Record(
-        event.id,
-        event.tenant,
-        status,
-        event.due_at,
-        at,
-        event.to,
-        event.created_at,
-        event.key,
-        event.version,
-        event.occurrence,
-        event.attempt_count,
-        event.attempts,
-        event.tags,
-        reason,
-    )
-
-
 def with_attempt(attempts: tuple[Attempt, ...], attempt: Attempt) -> tuple[Attempt, ...]:
     """The attempts with one more, the oldest dropped beyond `ATTEMPTS_KEPT`."""
     return (*attempts[-(ATTEMPTS_KEPT - 1) :], attempt)

@@ -66,7 +66,9 @@ class EventSpec(Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
     in_: Annotated[Duration, Meta(description="from now: 250ms, 90s, 1h30m, PT20M or a number of seconds")] | None = (
         msgspec.field(default=None, name="in")
     )
-    id: Annotated[Name, Meta(description="your own id, unique in the tenant; makes a repeated request safe")] | None = None
+    id: Annotated[Name, Meta(description="your own id, unique in the tenant; makes a repeated request safe")] | None = (
+        None
+    )
     key: Annotated[Name, Meta(description="events of one key go one at a time, in order")] | None = None
     headers: Annotated[dict[str, str], Meta(description="sent along with the delivery")] | None = None
     tags: Annotated[list[Tag], Meta(description="to find it by")] | None = None

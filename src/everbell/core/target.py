@@ -27,7 +27,8 @@ def group_of(target: str) -> str:
     if scheme in ("queue", "handler") and colon:
         if not _NAME.fullmatch(rest):
             raise InvalidInput(
-                f"{rest[:64]!r} is not a {scheme} name: letters, digits, dot, dash and underscore, at most 128", "to"
+                f"{rest[:64]!r} is not a {scheme} name: letters, digits, dot, dash and underscore, at most 128",
+                "to",
             )
         return target
     if scheme in ("http", "https") and rest.startswith("//"):

@@ -101,7 +101,7 @@ def _parse_duration_text(text: str, field: str) -> int:
 def _scaled(number: str, unit: str) -> int:
     """`number` units in milliseconds, rounded up, without passing through a float."""
     whole, _, fraction = number.partition(".")
-    scale = 10 ** len(fraction)
+    scale = int(10 ** len(fraction))
     return -(-(int(whole) * scale + int(fraction or 0)) * _UNIT_MS[unit.lower()] // scale)
 
 

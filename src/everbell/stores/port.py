@@ -2,8 +2,8 @@
 
 Rules that every store keeps, and that `tests/conformance/test_store.py` checks on each:
 
-- `apply` is durable when it returns, each change in it is atomic, and changes take effect in the order given. When it raises,
-  none of its changes will ever be visible, except after `StoreBroken`, which means: unknown, end the process and recover.
+- `apply` is atomic as a whole, and durable when it returns; its changes take effect in the order given. When it raises, none
+  of them was made or ever will be, except after `StoreBroken`, which means: unknown, end the process and recover.
 - Every write is fenced: it names the epoch under which its writer owns the partitions, and is refused with `Fenced` once a
   higher epoch was written for one of them.
 - Every read has a limit. Unfinished events come in order of `Event.position`, waiting ones in `Event.order`.
@@ -148,7 +148,9 @@ class Store(Protocol):
         """For each (tenant, key) the sequence of the head that blocks it; None where it is not blocked."""
         ...
 
-    async def blocked(self, partition: int, after: tuple[str, str], limit: int) -> Sequence[tuple[str, str, int]]:
+    async def blocked(
+        self, partition: int, after: tuple[str, str], limit: int
+    ) -> Sequence[tuple[str, str, int]]:
         """The blocked keys of a partition after (tenant, key), as (tenant, key, head), in order."""
         ...
 

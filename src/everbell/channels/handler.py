@@ -1,0 +1,129 @@
+"""In-process delivery: `handler:name` calls a Python function with an `Occurrence`.
+
+Coroutine functions run on the loop; plain functions run in a small pool of threads, because they may block. Returning is
+success; raising is a failure that is retried; raising `Refuse` is one that is not.
+
+Runners take one event after the other, and a new runner is started only when one may be held up: a handler that does not
+wait costs no task of its own. One timer looks after the deadlines of all runners.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from everbell.channels.port import Delivery
+from everbell.core.occurrence import Occurrence, occurrence_of
+from everbell.core.retry import DELIVERED, Outcome
+
+Handler = Callable[[Occurrence], Awaitable[object] | object]
+
+_THREADS = 16
+_SWEEP_S = 0.1
+
+
+class Refuse(Exception):  # noqa: N818 - it reads as what the handler does: raise Refuse("no such user")
+    """Raised by a handler that does not want the event again: it becomes dead without another attempt."""
+
+
+class HandlerChannel:
+    """Calls handlers by name."""
+
+    holds = False
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Callable[[Occurrence], Awaitable[object]]] = {}
+        self._queue: deque[Delivery] = deque()
+        self._starting = False
+        self._deadlines: dict[asyncio.Task[None], float] = {}
+        self._overdue: set[asyncio.Task[None]] = set()
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._threads: ThreadPoolExecutor | None = None
+
+    def register(self, name: str, handler: Handler) -> None:
+        """Deliver `handler:name` to this function from now on."""
+        self._handlers[name] = handler if inspect.iscoroutinefunction(handler) else self._in_thread(handler)
+
+    def start(self, deliveries: Sequence[Delivery]) -> None:
+        self._queue.extend(delivery for delivery in deliveries if delivery.begin())
+        self._run_soon()
+
+    async def close(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        runners = list(self._deadlines)
+        for runner in runners:
+            runner.cancel()
+        await asyncio.gather(*runners, return_exceptions=True)
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _run_soon(self) -> None:
+        """Have a runner ready for the head of the queue, unless one is on its way."""
+        if self._queue and not self._starting:
+            self._starting = True
+            runner = asyncio.get_running_loop().create_task(self._run())
+            self._deadlines[runner] = float("inf")
+
+    async def _run(self) -> None:
+        self._starting = False
+        runner = asyncio.current_task()
+        assert runner is not None
+        now = asyncio.get_running_loop().time
+        try:
+            while self._queue:
+                delivery = self._queue.popleft()
+                self._deadlines[runner] = now() + delivery.tenant.timeout_ms / 1_000
+                self._run_soon()
+                self._sweep_soon()
+                outcome = await self._call(delivery, runner)
+                self._deadlines[runner] = float("inf")
+                delivery.settle(outcome)
+        finally:
+            del self._deadlines[runner]
+
+    async def _call(self, delivery: Delivery, runner: asyncio.Task[None]) -> Outcome:
+        event = delivery.event
+        name = event.to.partition(":")[2]
+        handler = self._handlers.get(name)
+        if handler is None:
+            return Outcome("failed", f"there is no handler named {name!r} in this process")
+        try:
+            await handler(occurrence_of(event, delivery.attempt, delivery.epoch))
+        except asyncio.CancelledError:
+            if runner not in self._overdue:
+                raise
+            self._overdue.discard(runner)
+            runner.uncancel()
+            return Outcome("timeout", f"the handler took longer than {delivery.tenant.timeout_ms} ms")
+        except Refuse as refusal:
+            return Outcome("refused", str(refusal) or "the handler refused it")
+        except Exception as error:
+            return Outcome("failed", f"{type(error).__name__}: {error}"[:500])
+        return DELIVERED
+
+    def _in_thread(self, handler: Handler) -> Callable[[Occurrence], Awaitable[object]]:
+        async def call(occurrence: Occurrence) -> object:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(_THREADS, "everbell-handler")
+            return await asyncio.get_running_loop().run_in_executor(self._threads, handler, occurrence)
+
+        return call
+
+    def _sweep_soon(self) -> None:
+        if self._sweeper is None:
+            self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
+
+    def _sweep(self) -> None:
+        """Cancel handlers whose deadline has passed."""
+        self._sweeper = None
+        now = asyncio.get_running_loop().time()
+        for runner, deadline in self._deadlines.items():
+            if deadline < now and runner not in self._overdue:
+                self._overdue.add(runner)
+                runner.cancel()
+        if self._deadlines:
+            self._sweep_soon()

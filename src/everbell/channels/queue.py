@@ -1,0 +1,186 @@
+"""Queues: workers lease due events in batches by long poll, and acknowledge, extend or fail them.
+
+A due event is handed to this channel and waits here until a worker asks; only then does its attempt begin. A lease is an attempt
+under way with a deadline. When the deadline passes the attempt counts as lost and the event comes back, by its retry policy.
+A lease is named by a token (the event's sequence, its attempt and the owner's epoch), so a worker that was given up
+cannot settle somebody else's attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
+
+from msgspec import Struct
+
+from everbell.channels.port import Delivery
+from everbell.clock import Clock
+from everbell.core.occurrence import Occurrence, occurrence_of
+from everbell.core.retry import DELIVERED, Outcome
+from everbell.errors import Stopping
+
+LEASE_EVENTS_MAX = 1_000
+WAIT_MS_MAX = 60_000
+_SWEEP_S = 0.05
+
+
+class Lease(Struct, frozen=True, gc=False):
+    """An occurrence that a worker holds until `until_at`."""
+
+    token: str
+    until_at: int
+    occurrence: Occurrence
+
+
+class _Held:
+    __slots__ = ("delivery", "queue", "until_at")
+
+    def __init__(self, delivery: Delivery, queue: tuple[str, str], until_at: int) -> None:
+        self.delivery = delivery
+        self.queue = queue
+        self.until_at = until_at
+
+
+class QueueChannel:
+    """All queues of a node, by (tenant, name)."""
+
+    holds = True
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ready: dict[tuple[str, str], deque[Delivery]] = {}
+        self._waiting: dict[tuple[str, str], deque[asyncio.Future[None]]] = {}
+        self._held: dict[str, _Held] = {}
+        self._deadlines: list[tuple[int, str]] = []
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def start(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            queue = (delivery.event.tenant, delivery.event.to.partition(":")[2])
+            ready = self._ready.get(queue)
+            if ready is None:
+                ready = self._ready[queue] = deque()
+            ready.append(delivery)
+            if queue in self._waiting:
+                self._wake(queue)
+
+    async def lease(self, tenant: str, name: str, limit: int, wait_ms: int, lease_ms: int | None) -> list[Lease]:
+        """Up to `limit` due events; when there are none, wait for some up to `wait_ms`."""
+        queue = (tenant, name)
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + wait_ms / 1_000
+        while True:
+            if self._closed:
+                raise Stopping("Everbell is stopping")
+            leases = self._take(queue, limit, lease_ms)
+            left_s = end_s - loop.time()
+            if leases or left_s <= 0:
+                return leases
+            await self._until_ready(queue, left_s)
+
+    def settle(self, tenant: str, name: str, outcomes: Mapping[str, Outcome | None]) -> list[str]:
+        """End the leases named by token; None means delivered. Returns the tokens that are not (or no longer) held."""
+        lost = []
+        for token, outcome in outcomes.items():
+            held = self._release(tenant, name, token)
+            if held is None:
+                lost.append(token)
+            else:
+                held.delivery.settle(outcome or DELIVERED)
+        return lost
+
+    def extend(self, tenant: str, name: str, tokens: Sequence[str], lease_ms: int) -> list[str]:
+        """Hold the leases for `lease_ms` from now. Returns the tokens that are not (or no longer) held."""
+        lost = []
+        until_at = self._clock.now() + lease_ms
+        for token in tokens:
+            held = self._held.get(token)
+            if held is None or held.queue != (tenant, name):
+                lost.append(token)
+            else:
+                held.until_at = until_at
+                heappush(self._deadlines, (until_at, token))
+        return lost
+
+    def depth(self, tenant: str, name: str) -> int:
+        """How many due events of the queue are in memory, waiting for a worker."""
+        return len(self._ready.get((tenant, name), ()))
+
+    async def close(self) -> None:
+        """Give up the leases; their events are stored, and will be offered again."""
+        self._closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for queue in list(self._waiting):
+            self._wake(queue, everybody=True)
+
+    def _take(self, queue: tuple[str, str], limit: int, lease_ms: int | None) -> list[Lease]:
+        ready = self._ready.get(queue)
+        leases: list[Lease] = []
+        if not ready:
+            return leases
+        now = self._clock.now()
+        while ready and len(leases) < limit:
+            delivery = ready.popleft()
+            if not delivery.begin():
+                continue
+            until_at = now + (delivery.tenant.lease_ms if lease_ms is None else lease_ms)
+            token = f"{delivery.event.sequence:x}.{delivery.attempt:x}.{delivery.epoch:x}"
+            self._held[token] = _Held(delivery, queue, until_at)
+            heappush(self._deadlines, (until_at, token))
+            leases.append(Lease(token, until_at, occurrence_of(delivery.event, delivery.attempt, delivery.epoch)))
+        if not ready:
+            del self._ready[queue]
+        if self._deadlines and self._sweeper is None:
+            self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
+        return leases
+
+    async def _until_ready(self, queue: tuple[str, str], timeout_s: float) -> None:
+        waker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = self._waiting.setdefault(queue, deque())
+        waiting.append(waker)
+        try:
+            await asyncio.wait_for(waker, timeout_s)
+        except TimeoutError:
+            pass
+        finally:
+            if waker in waiting:
+                waiting.remove(waker)
+            if not waiting:
+                self._waiting.pop(queue, None)
+            elif self._ready.get(queue):
+                self._wake(queue)  # It may have been woken for an event that it did not take.
+
+    def _wake(self, queue: tuple[str, str], *, everybody: bool = False) -> None:
+        waiting = self._waiting.get(queue)
+        while waiting:
+            waker = waiting.popleft()
+            if not waker.done():
+                waker.set_result(None)
+                if not everybody:
+                    return
+
+    def _release(self, tenant: str, name: str, token: str) -> _Held | None:
+        held = self._held.get(token)
+        if held is None or held.queue != (tenant, name):
+            return None
+        del self._held[token]
+        return held
+
+    def _sweep(self) -> None:
+        """Take back what was held for too long."""
+        self._sweeper = None
+        now = self._clock.now()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, token = heappop(self._deadlines)
+            held = self._held.get(token)
+            if held is not None and held.until_at <= now:
+                del self._held[token]
+                held.delivery.settle(Outcome("lost", "the worker's lease ran out"))
+        if self._held:
+            self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
+        else:
+            self._deadlines.clear()

@@ -1,0 +1,56 @@
+"""What a handler or worker gets: one occurrence of an event, on one attempt."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from everbell.core.event import Event
+
+
+class Occurrence(msgspec.Struct, frozen=True, gc=False):
+    """(id, number) is the same on every attempt: use it to tell a duplicate."""
+
+    id: str
+    number: int
+    attempt: int
+    tenant: str
+    due_at: int
+    epoch: int
+    raw: bytes
+    """The payload's bytes: JSON, unless `content_type` says otherwise."""
+    key: str | None = None
+    content_type: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    tags: tuple[str, ...] = ()
+    traceparent: str | None = None
+
+    @property
+    def payload(self) -> Any:
+        """The payload: decoded JSON, or the bytes as they came."""
+        return msgspec.json.decode(self.raw) if self.content_type is None else self.raw
+
+    @property
+    def due(self) -> datetime:
+        """The nominal time."""
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=self.due_at)
+
+
+def occurrence_of(event: Event, attempt: int, epoch: int) -> Occurrence:
+    """The occurrence of an event that is being attempted."""
+    return Occurrence(
+        event.id,
+        event.occurrence,
+        attempt,
+        event.tenant,
+        event.due_at,
+        epoch,
+        event.payload,
+        event.key,
+        event.content_type,
+        event.headers,
+        event.tags,
+        event.traceparent,
+    )

@@ -1,0 +1,91 @@
+"""The near future in memory, in due order.
+
+Events are kept in buckets of one millisecond, and a heap holds the milliseconds: adding costs a dictionary look-up, and a herd
+at one instant is one bucket. A single timer is armed for the earliest bucket. It looks at the wall clock at least
+once a second, so a clock that steps is noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+from everbell.clock import Clock
+from everbell.engine.entry import Entry, Phase
+
+SLICE = 500
+"""How many events ring before others get a turn on the loop: a herd must not hold up intake or outcomes."""
+
+NEVER = 1 << 62
+
+_LOOK_AGAIN_S = 1.0
+
+
+class Agenda:
+    """Rings each entry when its `run_at` has been reached on the clock, never before."""
+
+    def __init__(self, clock: Clock, ring: Callable[[Entry], None]) -> None:
+        self._clock = clock
+        self._ring = ring
+        self._buckets: dict[int, list[Entry]] = {}
+        self._times: list[int] = []
+        self._due: deque[Entry] = deque()
+        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._armed_for = NEVER
+        self._stopped = False
+
+    def add(self, entry: Entry) -> None:
+        run_at = entry.event.run_at
+        bucket = self._buckets.get(run_at)
+        if bucket is not None:
+            bucket.append(entry)
+            return
+        self._buckets[run_at] = [entry]
+        heappush(self._times, run_at)
+        if run_at < self._armed_for:
+            self._arm(run_at)
+
+    def stop(self) -> None:
+        """Ring nothing more."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _arm(self, run_at: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._stopped:
+            return
+        self._armed_for = run_at
+        loop = asyncio.get_running_loop()
+        wait_s = (run_at - self._clock.now()) / 1_000
+        if wait_s <= 0:
+            self._timer = loop.call_soon(self._wake)
+        else:
+            self._timer = loop.call_later(min(wait_s, _LOOK_AGAIN_S), self._wake)
+
+    def _wake(self) -> None:
+        self._timer, self._armed_for = None, NEVER
+        self._open_buckets(self._clock.now())
+        due, ring = self._due, self._ring
+        for _ in range(min(SLICE, len(due))):
+            entry = due.popleft()
+            if entry.phase is Phase.AHEAD:
+                ring(entry)
+        if due:
+            self._arm(0)
+        elif self._times and self._times[0] < self._armed_for:
+            self._arm(self._times[0])
+
+    def _open_buckets(self, now: int) -> None:
+        while self._times and self._times[0] <= now:
+            bucket = self._buckets.pop(heappop(self._times))
+            if len(bucket) > 1:
+                bucket.sort(key=_sequence)
+            self._due.extend(bucket)
+
+
+def _sequence(entry: Entry) -> int:
+    return entry.event.sequence

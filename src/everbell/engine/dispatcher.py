@@ -1,0 +1,141 @@
+"""Who may start an attempt now: fair between tenants, capped per target.
+
+Tenants take turns, and within a tenant its flows do; a turn starts at most `QUANTUM` attempts. A flow at its cap is out of the
+ring until one of its attempts is settled, so a slow target costs the others nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from everbell.clock import Clock
+from everbell.core.retry import Outcome
+from everbell.engine.entry import Entry, Phase
+from everbell.engine.flow import Flow
+
+QUANTUM = 64
+SLICE = 512
+"""How many attempts start before others get a turn on the loop."""
+
+
+class Dispatcher:
+    """Starts attempts for entries that are ready, and takes their outcomes back."""
+
+    def __init__(self, clock: Clock, epoch: int, in_flight_max: int) -> None:
+        self.epoch = epoch
+        self.in_flight = 0
+        self.on_settled: Callable[[Entry, Outcome], None] = lambda entry, outcome: None
+        self.on_expired: Callable[[Entry], None] = lambda entry: None
+        self.lateness: Callable[[int], None] = lambda lateness_ms: None
+        self._clock = clock
+        self._in_flight_max = in_flight_max
+        self._ring: deque[str] = deque()
+        self._flows: dict[str, deque[Flow]] = {}
+        self._pumping = False
+        self._stopped = False
+        self._drained: asyncio.Event | None = None
+
+    def enqueue(self, entry: Entry) -> None:
+        """The entry is due and its turn in its key has come."""
+        flow = entry.flow
+        flow.ready.append(entry)
+        if not flow.in_ring and flow.in_flight < flow.cap:
+            self._enter_ring(flow)
+
+    def begin(self, entry: Entry) -> bool:
+        """Start an attempt, unless there is nothing to deliver any more."""
+        event = entry.event
+        if entry.phase is not Phase.READY or self._stopped:
+            return False
+        now = self._clock.now()
+        if event.expires_ms is not None and now > event.due_at + event.expires_ms:
+            self.on_expired(entry)
+            return False
+        entry.phase = Phase.UNDER_WAY
+        entry.started_at = now
+        entry.under_way = True
+        entry.flow.in_flight += 1
+        self.in_flight += 1
+        if entry.attempt == 1:
+            self.lateness(now - event.due_at)
+        return True
+
+    def settle(self, entry: Entry, outcome: Outcome) -> None:
+        assert entry.under_way, "an attempt is settled once"
+        flow = entry.flow
+        entry.under_way = False
+        flow.in_flight -= 1
+        self.in_flight -= 1
+        if flow.ready and not flow.in_ring:
+            self._enter_ring(flow)
+        elif self._ring and not self._pumping:
+            self._pump_soon()
+        self.on_settled(entry, outcome)
+        if self._drained is not None and self.in_flight == 0:
+            self._drained.set()
+
+    async def stop(self, deadline_s: float) -> bool:
+        """Start nothing more and wait for what is under way; False when the deadline passed first."""
+        self._stopped = True
+        if self.in_flight:
+            self._drained = asyncio.Event()
+            try:
+                await asyncio.wait_for(self._drained.wait(), deadline_s)
+            except TimeoutError:
+                return False
+        return True
+
+    def _enter_ring(self, flow: Flow) -> None:
+        flow.in_ring = True
+        name = flow.tenant.name
+        flows = self._flows.get(name)
+        if flows is None:
+            self._flows[name] = deque((flow,))
+            self._ring.append(name)
+        else:
+            flows.append(flow)
+        if not self._pumping:
+            self._pump_soon()
+
+    def _pump_soon(self) -> None:
+        self._pumping = True
+        asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        left = SLICE
+        while self._ring and left > 0 and self.in_flight < self._in_flight_max and not self._stopped:
+            left -= self._turn(self._ring[0])
+        self._pumping = False
+        if self._ring and self.in_flight < self._in_flight_max and not self._stopped:
+            self._pump_soon()
+
+    def _turn(self, name: str) -> int:
+        """One turn of one tenant; returns how many entries it used up."""
+        flows = self._flows[name]
+        flow = flows.popleft()
+        batch = self._take(flow)
+        if flow.ready and flow.in_flight + len(batch) < flow.cap:
+            flows.append(flow)
+        else:
+            flow.in_ring = False
+        if flows:
+            self._ring.rotate(-1)
+        else:
+            self._ring.popleft()
+            del self._flows[name]
+        if batch:
+            flow.channel.start(batch)
+        return len(batch) or 1
+
+    def _take(self, flow: Flow) -> list[Entry]:
+        """The next ready entries of the flow, those that are gone dropped."""
+        batch: list[Entry] = []
+        room = min(QUANTUM, flow.cap - flow.in_flight, self._in_flight_max - self.in_flight)
+        ready = flow.ready
+        while ready and len(batch) < room:
+            entry = ready.popleft()
+            if entry.phase is Phase.READY:
+                batch.append(entry)
+        return batch

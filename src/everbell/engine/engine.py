@@ -1,0 +1,178 @@
+"""The engine of one node: the parts of this package, put together.
+
+    Intake ──► Scribe ──► Store                 Outcomes ──► Scribe
+                 │                                  ▲
+               Floor ◄── Loader                     │
+                 │                                  │
+               Agenda ──► Lanes ──► Dispatcher ──► Channel
+
+Clock, randomness, store and channels come from outside, so the same engine runs in production, in tests on virtual time and
+in a simulation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from everbell.channels.nowhere import NowhereChannel
+from everbell.channels.port import Channel
+from everbell.channels.queue import QueueChannel
+from everbell.clock import Clock
+from everbell.core.tenant import Tenants
+from everbell.engine.agenda import Agenda
+from everbell.engine.dispatcher import Dispatcher
+from everbell.engine.entry import Entry, Phase
+from everbell.engine.floor import Floor
+from everbell.engine.flow import Budget
+from everbell.engine.intake import Intake
+from everbell.engine.lanes import Lanes
+from everbell.engine.leases import Leases
+from everbell.engine.loader import Loader
+from everbell.engine.meter import Meter
+from everbell.engine.operations import Operations
+from everbell.engine.outcomes import Outcomes
+from everbell.engine.partition import Partition
+from everbell.engine.scribe import Scribe
+from everbell.entropy import Entropy
+from everbell.stores.port import Store
+
+_log = logging.getLogger("everbell.engine")
+
+_SWEEP_RECORDS = 2_000
+_SWEEP_S = 30.0
+
+
+class EngineSettings(Struct, frozen=True):
+    """The caps of one engine."""
+
+    memory_bytes: int = 128 * 1024 * 1024
+    """What events in memory may take: the near future, what is due and what is under way."""
+    lookahead_ms: int = 3_000
+    """How far ahead the loader reads."""
+    page_events: int = 500
+    in_flight: int = 4_096
+    """Attempts under way at a time, over all targets."""
+    drain_s: float = 10.0
+    """How long a stop waits for attempts that are under way."""
+
+
+class Engine:
+    """Everything between a checked draft and a recorded end: `await Engine.start(…)`, then `operations`, then `stop`."""
+
+    def __init__(
+        self,
+        store: Store,
+        epoch: int,
+        channels: Mapping[str, Channel],
+        queues: QueueChannel,
+        tenants: Tenants,
+        clock: Clock,
+        entropy: Entropy,
+        settings: EngineSettings,
+        on_broken: Callable[[BaseException], None],
+    ) -> None:
+        self.store = store
+        self.epoch = epoch
+        self.meter = Meter()
+        self.broken: BaseException | None = None
+        self._clock = clock
+        self._channels: dict[str, Channel] = {**channels, "queue": queues}
+        self._nowhere = NowhereChannel()
+        self._settings = settings
+        self._on_broken = on_broken
+        partitions = [Partition(index) for index in range(store.partitions)]
+        self._scribe = scribe = Scribe(store, epoch, self._broke)
+        self._agenda = Agenda(clock, self._ring)
+        self.dispatcher = Dispatcher(clock, epoch, settings.in_flight)
+        budget = Budget(settings.memory_bytes)
+        self.floor = floor = Floor(partitions, budget, self._agenda, self.dispatcher, tenants, self._channel_for)
+        self._lanes = Lanes(store, scribe, self.dispatcher, floor)
+        self._loader = Loader(store, clock, partitions, floor, settings.lookahead_ms, settings.page_events)
+        outcomes = Outcomes(clock, entropy, scribe, floor, self._lanes, self.meter)
+        intake = Intake(clock, entropy, scribe, floor, self.meter, len(partitions), store.last_sequence)
+        self.leases = Leases(queues, scribe)
+        self.operations = Operations(store, clock, tenants, floor, intake, scribe, self._lanes, self.meter, epoch)
+        self.dispatcher.on_settled = outcomes.settled
+        self.dispatcher.on_expired = outcomes.expired
+        self.dispatcher.lateness = self.meter.began
+        floor.on_room = scribe.nudge
+        self._ticker: asyncio.TimerHandle | None = None
+        self._swept_at = clock.now()
+
+    @classmethod
+    async def start(
+        cls,
+        store: Store,
+        channels: Mapping[str, Channel],
+        tenants: Tenants,
+        clock: Clock,
+        entropy: Entropy,
+        settings: EngineSettings | None = None,
+        on_broken: Callable[[BaseException], None] | None = None,
+    ) -> Engine:
+        """Take the partitions, learn which keys are blocked, and go. `channels` are by the scheme of their targets."""
+        epoch = await store.raise_fence(range(store.partitions))
+        settings = settings or EngineSettings()
+        queues = QueueChannel(clock)
+        broken = on_broken or (lambda error: None)
+        engine = cls(store, epoch, channels, queues, tenants, clock, entropy, settings, broken)
+        for index in range(store.partitions):
+            await engine._lanes.recover(index)
+        engine._scribe.start(engine._loader.next_read)
+        engine._tick()
+        return engine
+
+    async def stop(self) -> bool:
+        """Stop without losing anything: no new attempts, those under way end within the deadline, all outcomes are stored."""
+        self.operations.close()
+        self._agenda.stop()
+        if self._ticker is not None:
+            self._ticker.cancel()
+        for channel in self._channels.values():
+            if channel.holds:
+                await channel.close()
+        drained = await self.dispatcher.stop(self._settings.drain_s)
+        for channel in self._channels.values():
+            await channel.close()
+        await self._scribe.stop()
+        await self.store.close()
+        return drained
+
+    def _ring(self, entry: Entry) -> None:
+        """The entry's time has come."""
+        entry.phase = Phase.READY
+        if entry.event.key is None:
+            self.dispatcher.enqueue(entry)
+        else:
+            self._lanes.enter(entry)
+
+    def _tick(self) -> None:
+        self._loader.tick()
+        self._scribe.nudge()
+        now = self._clock.now()
+        if now - self._swept_at >= _SWEEP_S * 1_000:
+            self._swept_at = now
+            self._scribe.read(self._sweep)
+        loop = asyncio.get_running_loop()
+        self._ticker = loop.call_later(self._settings.lookahead_ms / 4_000, self._tick)
+
+    async def _sweep(self) -> None:
+        """Forget records whose retention is over, some at a time."""
+        if await self.store.sweep(self._clock.now(), _SWEEP_RECORDS) >= _SWEEP_RECORDS:
+            self._scribe.read(self._sweep)
+
+    def _channel_for(self, group: str) -> Channel:
+        scheme = group.partition(":")[0]
+        return self._channels.get(scheme) or self._nowhere
+
+    def _broke(self, broken: BaseException) -> None:
+        """The store failed: what is durable is unknown, so nothing more may be promised or started."""
+        self.broken = broken
+        self._agenda.stop()
+        self.operations.close()
+        _log.critical("the engine stops: %s", broken)
+        self._on_broken(broken)

@@ -1,0 +1,78 @@
+"""An event in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from everbell.core.event import Event
+from everbell.core.retry import Outcome
+from everbell.core.tenant import Tenant
+from everbell.engine.flow import Flow, cost_of
+
+if TYPE_CHECKING:
+    from everbell.engine.dispatcher import Dispatcher
+
+
+class Phase(IntEnum):
+    """Where an event in memory is. It leaves memory from any of them."""
+
+    AHEAD = 0  # in the agenda, not due yet
+    READY = 1  # due: in its key's lane, or waiting for a free slot of its target
+    UNDER_WAY = 2  # an attempt has begun
+    SETTLING = 3  # a change of it is being stored
+    GONE = 4  # no longer to be delivered from here; whoever meets it drops it
+
+
+class Entry:
+    """The event, its flow, and how far it has come. Channels see it as a `Delivery`."""
+
+    __slots__ = (
+        "attempt",
+        "blocks_key",
+        "cost",
+        "dispatcher",
+        "doomed",
+        "event",
+        "flow",
+        "phase",
+        "started_at",
+        "under_way",
+        "waiters",
+    )
+
+    def __init__(self, event: Event, flow: Flow, dispatcher: Dispatcher) -> None:
+        self.event = event
+        self.flow = flow
+        self.dispatcher = dispatcher
+        self.cost = cost_of(event)
+        self.phase = Phase.AHEAD
+        self.attempt = event.attempt_count + 1
+        self.started_at = 0
+        self.under_way = False
+        self.blocks_key = False
+        """A stored mark says that its key waits for it; its end must lift the mark."""
+        self.doomed = False
+        """It was cancelled while its attempt was under way: the outcome no longer matters."""
+        self.waiters: list[Callable[[], None]] | None = None
+
+    @property
+    def tenant(self) -> Tenant:
+        return self.flow.tenant
+
+    @property
+    def epoch(self) -> int:
+        return self.dispatcher.epoch
+
+    def begin(self) -> bool:
+        return self.dispatcher.begin(self)
+
+    def settle(self, outcome: Outcome) -> None:
+        self.dispatcher.settle(self, outcome)
+
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        """Call back once the change that is being stored has been stored."""
+        if self.waiters is None:
+            self.waiters = []
+        self.waiters.append(callback)

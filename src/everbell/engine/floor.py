@@ -1,0 +1,141 @@
+"""The floor: all events in memory, and the door through which they come.
+
+Whoever finds an event that may have to ring soon — intake after storing it, the loader after reading it, an outcome that asks for
+another attempt — hands it to `arrive` or `admit`. Every event in memory is in `entries` by its sequence, also while a
+change of it is being stored, so no event can be in memory twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from everbell.channels.port import Channel
+from everbell.core.event import Event
+from everbell.core.target import group_of
+from everbell.core.tenant import Tenants
+from everbell.engine.agenda import Agenda
+from everbell.engine.dispatcher import Dispatcher
+from everbell.engine.entry import Entry, Phase
+from everbell.engine.flow import Budget, Flow
+from everbell.engine.partition import Partition
+from everbell.errors import EverbellError
+
+_FLOWS_KEPT = 10_000
+
+
+class Floor:
+    """Admits events to memory as far as the budget allows, and forgets them."""
+
+    def __init__(
+        self,
+        partitions: list[Partition],
+        budget: Budget,
+        agenda: Agenda,
+        dispatcher: Dispatcher,
+        tenants: Tenants,
+        channel_for: Callable[[str], Channel],
+    ) -> None:
+        self.entries: dict[int, Entry] = {}
+        self.starved: dict[Flow, None] = {}
+        """Flows that left events in the store for want of room, in the order in which that happened."""
+        self.budget = budget
+        self._partitions = partitions
+        self._agenda = agenda
+        self._dispatcher = dispatcher
+        self._tenants = tenants
+        self._channel_for = channel_for
+        self._flows: dict[tuple[str, str], Flow] = {}
+        self.on_room: Callable[[], None] = lambda: None
+
+    def arrive(self, event: Event) -> None:
+        """An event was just stored: it is pushed to memory if the loader has passed its place, else the loader will find it."""
+        partition = self._partitions[event.partition]
+        if partition.covers(event):
+            self.admit(event, partition)
+
+    def admit(self, event: Event, partition: Partition) -> bool:
+        """Take in an event, or leave it in the store behind a skip."""
+        if event.sequence in self.entries:
+            return True
+        flow = self.flow_of(event)
+        if partition.skips and (skip := partition.skip_for(event, flow)) is not None:
+            skip.leave(event)
+            return False
+        entry = Entry(event, flow, self._dispatcher)
+        if not self.budget.allows(flow, entry.cost):
+            partition.leave(event, flow)
+            self.starved[flow] = None
+            return False
+        self._take_in(entry)
+        self._agenda.add(entry)
+        return True
+
+    def admit_left_behind(self, event: Event, partition: Partition, flow: Flow) -> bool:
+        """Take in an event that stayed behind the skip of `flow`; False when that flow still has no room for it."""
+        if event.sequence in self.entries:
+            return True
+        own = self.flow_of(event)
+        other = partition.skip_for(event, own, besides=flow)
+        if other is not None:
+            other.leave(event)
+            return True
+        entry = Entry(event, own, self._dispatcher)
+        if not self.budget.allows(own, entry.cost):
+            if own is flow:
+                return False
+            # It only shares a key with the flow: from now on it waits for room in its own.
+            partition.leave(event, own)
+            self.starved[own] = None
+            return True
+        self._take_in(entry)
+        self._agenda.add(entry)
+        return True
+
+    def admit_to_lane(self, event: Event) -> Entry | None:
+        """Take in an event that waited in its key's line; None when it is in memory already. Lanes bound how many."""
+        if event.sequence in self.entries:
+            return None
+        entry = Entry(event, self.flow_of(event), self._dispatcher)
+        entry.phase = Phase.READY
+        self._take_in(entry)
+        return entry
+
+    def hold(self, event: Event) -> Entry:
+        """Keep an event that is not in memory from being loaded while a change of it is being stored."""
+        entry = Entry(event, self.flow_of(event), self._dispatcher)
+        entry.phase = Phase.SETTLING
+        self._take_in(entry)
+        return entry
+
+    def forget(self, entry: Entry) -> None:
+        """The event leaves memory."""
+        entry.phase = Phase.GONE
+        del self.entries[entry.event.sequence]
+        flow = entry.flow
+        self.budget.give_back(flow, entry.cost)
+        if self.starved:
+            self.on_room()
+        elif flow.idle and len(self._flows) > _FLOWS_KEPT:
+            self._flows.pop((flow.tenant.name, flow.group), None)
+        if entry.waiters:
+            for waiter in entry.waiters:
+                waiter()
+
+    def flow_of(self, event: Event) -> Flow:
+        try:
+            group = group_of(event.to)
+        except EverbellError:
+            # Checked when it came in; if rules have tightened since, it still has to end in a recorded state.
+            group = event.to
+        flow = self._flows.get((event.tenant, group))
+        if flow is None:
+            flow = Flow(self._tenants.policy(event.tenant), group, self._channel_for(group))
+            self._flows[event.tenant, group] = flow
+        return flow
+
+    def flows(self) -> list[Flow]:
+        return list(self._flows.values())
+
+    def _take_in(self, entry: Entry) -> None:
+        self.entries[entry.event.sequence] = entry
+        self.budget.take(entry.flow, entry.cost)

@@ -1,0 +1,105 @@
+"""Flows and the memory they share.
+
+A flow is all that one tenant sends to one target group. Events in memory are paid for from one `Budget`, and a flow may hold
+as much as is still free: one flow alone can use half of the memory, ten that are stuck leave an eleventh for everybody
+else. So memory is bounded, nobody has to configure a share, and a stuck flow never takes the last room from the others.
+
+What a flow has no room for stays in the store. A `Skip` remembers, per partition, from where on that is so, and which keys are
+concerned; the loader goes back there when the flow has room again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from everbell.channels.port import Channel
+from everbell.core.event import Event
+from everbell.core.keyfilter import KeyFilter
+from everbell.core.tenant import Tenant
+
+if TYPE_CHECKING:
+    from everbell.engine.entry import Entry
+
+EVENT_OVERHEAD_BYTES = 1_000
+"""About what an event costs in memory besides its payload."""
+
+_SKIPPED_KEYS_BITS = 32_768
+
+
+class Skip:
+    """Events of a flow in one partition that were left in the store: all not in memory from `position` on."""
+
+    __slots__ = ("keys", "position")
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self.keys: KeyFilter | None = None
+
+    def leave(self, event: Event) -> None:
+        """Leave the event in the store; later events of its key must not overtake it, whatever their target."""
+        self.position = min(self.position, event.position)
+        if event.key is not None:
+            if self.keys is None:
+                self.keys = KeyFilter(_SKIPPED_KEYS_BITS)
+            self.keys.add(event.tenant, event.key)
+
+    def concerns(self, event: Event) -> bool:
+        return (
+            self.keys is not None
+            and event.key is not None
+            and event.position >= self.position
+            and self.keys.perhaps(event.tenant, event.key)
+        )
+
+
+class Flow:
+    """All that one tenant sends to one target group. Counters only; the dispatcher and the loader act on it."""
+
+    __slots__ = ("cap", "channel", "group", "held_bytes", "in_flight", "in_ring", "ready", "skips", "tenant")
+
+    def __init__(self, tenant: Tenant, group: str, channel: Channel) -> None:
+        self.tenant = tenant
+        self.group = group
+        self.channel = channel
+        self.cap = 1 << 60 if channel.holds else tenant.in_flight
+        self.held_bytes = 0
+        self.in_flight = 0
+        self.ready: deque[Entry] = deque()
+        self.in_ring = False
+        self.skips: dict[int, Skip] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Nothing of it is in memory or left behind, so it can be made again when it is needed."""
+        return not self.held_bytes and not self.skips and not self.in_flight and not self.in_ring
+
+
+class Budget:
+    """The bytes that events in memory may take."""
+
+    __slots__ = ("free_bytes", "total_bytes")
+
+    def __init__(self, total_bytes: int) -> None:
+        self.total_bytes = total_bytes
+        self.free_bytes = total_bytes
+
+    def allows(self, flow: Flow, cost: int) -> bool:
+        return flow.held_bytes + cost <= self.free_bytes
+
+    def has_room_again(self, flow: Flow) -> bool:
+        """Whether going back to the store pays: the flow could take in about as much as it holds."""
+        return flow.held_bytes * 2 <= self.free_bytes
+
+    def take(self, flow: Flow, cost: int) -> None:
+        flow.held_bytes += cost
+        self.free_bytes -= cost
+
+    def give_back(self, flow: Flow, cost: int) -> None:
+        flow.held_bytes -= cost
+        self.free_bytes += cost
+
+
+def cost_of(event: Event) -> int:
+    """What an event in memory is counted as."""
+    return EVENT_OVERHEAD_BYTES + len(event.payload)

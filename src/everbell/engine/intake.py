@@ -1,0 +1,130 @@
+"""Intake: checked drafts become events with an id, a sequence and a partition, and are stored before anybody is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from everbell.clock import Clock
+from everbell.core.event import Event, Record
+from everbell.core.ids import make_id, partition_of
+from everbell.core.spec import Draft
+from everbell.engine.floor import Floor
+from everbell.engine.meter import Meter
+from everbell.engine.scribe import GROUP_CHANGES_MAX, Scribe
+from everbell.entropy import Entropy
+from everbell.errors import StoreError
+from everbell.stores.port import Add, Refusal
+
+_RUN_BITS = 6
+"""Events without a key go to one partition in runs of 64, which lie together in the store, then to the next."""
+
+
+class Taken(Exception):
+    """The id of a draft is in use."""
+
+    def __init__(self, existing: Event | Record) -> None:
+        super().__init__(existing.id)
+        self.existing = existing
+
+
+class Intake:
+    """Gives events their place and stores them in groups."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        entropy: Entropy,
+        scribe: Scribe,
+        floor: Floor,
+        meter: Meter,
+        partitions: int,
+        sequence: int,
+    ) -> None:
+        self._clock = clock
+        self._nonce = entropy.nonce
+        self._scribe = scribe
+        self._floor = floor
+        self._meter = meter
+        self._partitions = partitions
+        self._sequence = sequence
+
+    def place(self, tenant: str, draft: Draft, now: int) -> Event:
+        """The event of a draft. The sequence is taken even if storing fails; gaps do not matter."""
+        self._sequence = sequence = self._sequence + 1
+        if draft.key is not None:
+            partition = partition_of(tenant, draft.key, self._partitions)
+        elif draft.id is not None:
+            partition = partition_of(tenant, draft.id, self._partitions)
+        else:
+            partition = (sequence >> _RUN_BITS) % self._partitions
+        due_at = draft.due_at
+        return Event(
+            draft.id or make_id(due_at, sequence, partition, self._nonce()),
+            tenant,
+            partition,
+            sequence,
+            due_at,
+            due_at,
+            draft.to,
+            draft.payload,
+            now,
+            draft.key,
+            "scheduled",
+            1,
+            1,
+            0,
+            (),
+            draft.content_type,
+            draft.headers,
+            draft.tags,
+            draft.retry,
+            draft.repeat,
+            draft.expires_ms,
+            draft.traceparent,
+        )
+
+    async def schedule(self, tenant: str, drafts: Sequence[Draft]) -> list[Event | Taken | StoreError]:
+        """Store the drafts; for each in turn the event, or why it was not stored."""
+        now = self._clock.now()
+        place = self.place
+        events = [place(tenant, draft, now) for draft in drafts]
+        if len(events) <= GROUP_CHANGES_MAX:
+            return await self._store(events)
+        parts = [events[i : i + GROUP_CHANGES_MAX] for i in range(0, len(events), GROUP_CHANGES_MAX)]
+        results: list[Event | Taken | StoreError] = []
+        for stored in await asyncio.gather(*map(self._store, parts)):
+            results.extend(stored)
+        return results
+
+    def _store(self, events: list[Event]) -> asyncio.Future[list[Event | Taken | StoreError]]:
+        future: asyncio.Future[list[Event | Taken | StoreError]] = asyncio.get_running_loop().create_future()
+
+        def stored(refused: Mapping[int, Refusal] | StoreError) -> None:
+            results: list[Event | Taken | StoreError]
+            if isinstance(refused, StoreError):
+                results = [refused] * len(events)
+            else:
+                results = self._arrived(events, refused)
+            if not future.done():
+                future.set_result(results)
+
+        self._scribe.submit([Add(event) for event in events], stored, must=False)
+        return future
+
+    def _arrived(self, events: list[Event], refused: Mapping[int, Refusal]) -> list[Event | Taken | StoreError]:
+        arrive = self._floor.arrive
+        self._meter.scheduled += len(events) - len(refused)
+        if not refused:
+            for event in events:
+                arrive(event)
+            return list(events)
+        results: list[Event | Taken | StoreError] = []
+        for index, event in enumerate(events):
+            refusal = refused.get(index)
+            if refusal is None or refusal.existing is None:
+                arrive(event)
+                results.append(event)
+            else:
+                results.append(Taken(refusal.existing))
+        return results

@@ -1,0 +1,249 @@
+"""Lanes: the events of one key go one at a time, in (due time, acceptance) order.
+
+A lane is in memory only while something of its key is due. Its head is the one event that may be attempted; the rest of the
+line is in memory up to the lane's `horizon`, beyond it in the store (state `waiting`), in the same order.
+
+A head that fails leaves memory like any other event, to come back at its next attempt, or stays dead. What keeps its followers
+waiting is a mark in the store (`Block`), written together with the failure, so it survives restarts and costs no memory
+however many keys are blocked. Whether a key may be marked is known from a Bloom filter; only then is the store asked.
+
+    no lane ──due──► open ──head ends, line empty──► no lane
+       │               │ head fails, or the line is too long
+       │ perhaps       ▼
+       │ marked     marked in the store; the line waits there ──► no lane, until the head or a follower is due again
+       ▼
+    asking ──not marked──► open          ──marked by this one──► open, with the line in the store
+           └─marked by another──► the event joins the line in the store
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from everbell.core.event import Event
+from everbell.core.keyfilter import KeyFilter
+from everbell.engine.dispatcher import Dispatcher
+from everbell.engine.entry import Entry, Phase
+from everbell.engine.floor import Floor
+from everbell.engine.scribe import Scribe
+from everbell.errors import StoreError
+from everbell.stores.port import Block, Change, Move, Page, Refusal, Store, Unblock
+
+LINE_IN_MEMORY = 64
+NOBODY = 0
+"""The head of a marked key whose line may go on by itself."""
+
+_NOTHING = -1
+_FILTER_BITS = 1 << 20
+_BLOCKED_PAGE = 1_000
+
+
+class Lane:
+    """One key that has something due."""
+
+    __slots__ = ("asking", "freed", "head", "horizon", "key", "line", "partition", "spills", "tenant")
+
+    def __init__(self, partition: int, tenant: str, key: str) -> None:
+        self.partition = partition
+        self.tenant = tenant
+        self.key = key
+        self.head: Entry | None = None
+        self.line: list[Entry] = []
+        self.horizon: int | None = None
+        """The line is in memory up to this order; None: all of it, and the key is not marked."""
+        self.asking = False
+        """The store is being asked whose turn it is; until then everybody lines up here."""
+        self.freed = False
+        """The mark was lifted while the store was being asked."""
+        self.spills = 0
+        """How many entries went to the store's line, so that a read can tell whether it may have missed some."""
+
+
+class Lanes:
+    """All lanes of a node."""
+
+    def __init__(self, store: Store, scribe: Scribe, dispatcher: Dispatcher, floor: Floor) -> None:
+        self._store = store
+        self._scribe = scribe
+        self._dispatcher = dispatcher
+        self._floor = floor
+        self._lanes: dict[tuple[str, str], Lane] = {}
+        self._marked = KeyFilter(_FILTER_BITS)
+
+    async def recover(self, partition: int) -> None:
+        """Learn which keys are marked, and set lines going that have no head."""
+        after = ("", "")
+        while rows := await self._store.blocked(partition, after, _BLOCKED_PAGE):
+            for tenant, key, head in rows:
+                self._marked.add(tenant, key)
+                if head == NOBODY:
+                    self.resume(partition, tenant, key)
+            after = rows[-1][:2]
+
+    def enter(self, entry: Entry) -> None:
+        """The entry is due. It is dispatched when its turn in its key has come."""
+        event = entry.event
+        assert event.key is not None, "only events with a key have a lane"
+        lane = self._lanes.get((event.tenant, event.key))
+        if lane is None:
+            lane = self._lanes[event.tenant, event.key] = Lane(event.partition, event.tenant, event.key)
+            if not self._marked.perhaps(event.tenant, event.key):
+                self._lead(lane, entry)
+                return
+            self._ask(lane)
+        if lane.asking or lane.horizon is None or event.order <= lane.horizon:
+            insort(lane.line, entry, key=_order)
+            if len(lane.line) > LINE_IN_MEMORY and not lane.asking:
+                self._mark_crowded(lane)
+        else:
+            self._spill(lane, entry)
+
+    def failed(self, entry: Entry) -> list[Change]:
+        """What to store with the failure of a head, so that its key waits for it. The lane leaves memory."""
+        event = entry.event
+        assert event.key is not None, "only events with a key have a lane"
+        self._marked.add(event.tenant, event.key)
+        lane = self._lanes.pop((event.tenant, event.key))
+        self._spill_line(lane)
+        return [] if entry.blocks_key else [Block(event.partition, event.tenant, event.key, event.sequence)]
+
+    def ended(self, entry: Entry) -> None:
+        """The entry is stored as ended and nothing of it is under way: the next of its key may go."""
+        lane = self._lane_of(entry)
+        if lane is not None and lane.head is entry:
+            lane.head = None
+            self._advance(lane)
+
+    def step_out(self, entry: Entry) -> None:
+        """A user changes or cancels an entry that is not under way. If it is the head, `ended` follows when that is stored."""
+        lane = self._lane_of(entry)
+        if lane is not None and entry in lane.line:
+            lane.line.remove(entry)
+
+    async def blocks(self, event: Event) -> bool:
+        """Whether the key waits for this event, according to the store. To be called as a read of the scribe."""
+        if event.key is None or not self._marked.perhaps(event.tenant, event.key):
+            return False
+        heads = await self._store.heads(event.partition, [(event.tenant, event.key)])
+        return heads[0] == event.sequence
+
+    def resume(self, partition: int, tenant: str, key: str) -> None:
+        """The key's line goes on without a head, unless it is going already."""
+        self._marked.add(tenant, key)
+        lane = self._lanes.get((tenant, key))
+        if lane is not None:
+            lane.freed = True
+            return
+        lane = self._lanes[tenant, key] = Lane(partition, tenant, key)
+        lane.horizon = _NOTHING
+        self._advance(lane)
+
+    def _lane_of(self, entry: Entry) -> Lane | None:
+        event = entry.event
+        return None if event.key is None else self._lanes.get((event.tenant, event.key))
+
+    def _lead(self, lane: Lane, entry: Entry) -> None:
+        lane.head = entry
+        self._dispatcher.enqueue(entry)
+
+    def _advance(self, lane: Lane) -> None:
+        if lane.asking:
+            return
+        if lane.line:
+            self._lead(lane, lane.line.pop(0))
+        elif lane.horizon is None:
+            del self._lanes[lane.tenant, lane.key]
+        else:
+            self._read_on(lane)
+
+    def _mark_crowded(self, lane: Lane) -> None:
+        """The line is too long for memory: mark the key, and send the line to the store."""
+        if lane.horizon is None and lane.head is not None:
+            self._marked.add(lane.tenant, lane.key)
+            lane.head.blocks_key = True
+            head = lane.head.event.sequence
+            self._scribe.submit([Block(lane.partition, lane.tenant, lane.key, head)], _stored, must=True)
+        lane.horizon = _NOTHING
+        self._spill_line(lane)
+
+    def _spill_line(self, lane: Lane) -> None:
+        line, lane.line = lane.line, []
+        for entry in line:
+            self._spill(lane, entry)
+
+    def _spill(self, lane: Lane, entry: Entry) -> None:
+        """Send an entry to the store's line; it leaves memory."""
+        lane.spills += 1
+        event = entry.event
+        if event.state == "waiting":
+            self._floor.forget(entry)
+            return
+        entry.phase = Phase.SETTLING
+        move = Move(event, replace(event, state="waiting"))
+        self._scribe.submit([move], lambda _: self._floor.forget(entry), must=True)
+
+    def _ask(self, lane: Lane) -> None:
+        lane.asking = True
+
+        async def operation() -> None:
+            heads = await self._store.heads(lane.partition, [(lane.tenant, lane.key)])
+            lane.asking = False
+            self._answered(lane, heads[0])
+
+        self._scribe.read(operation)
+
+    def _answered(self, lane: Lane, head: int | None) -> None:
+        own = next((entry for entry in lane.line if entry.event.sequence == head), None)
+        if head is None:
+            self._advance(lane)
+            if len(lane.line) > LINE_IN_MEMORY:
+                self._mark_crowded(lane)
+        elif own is not None:
+            lane.line.remove(own)
+            lane.horizon = _NOTHING
+            own.blocks_key = True
+            self._spill_line(lane)
+            self._lead(lane, own)
+        else:
+            del self._lanes[lane.tenant, lane.key]
+            self._spill_line(lane)
+            if head == NOBODY or lane.freed:
+                self.resume(lane.partition, lane.tenant, lane.key)
+
+    def _read_on(self, lane: Lane) -> None:
+        """Fetch the next of the line from the store. Entries that come due meanwhile line up there, or here behind the mark."""
+        lane.asking = True
+        lane.freed = False
+        before = lane.spills
+
+        async def operation() -> None:
+            page = await self._store.waiting(lane.partition, lane.tenant, lane.key, _NOTHING, LINE_IN_MEMORY)
+            for poison in page.poison:
+                await self._store.bury(poison)
+            lane.asking = False
+            self._read(lane, page, missed=lane.spills != before)
+
+        self._scribe.read(operation)
+
+    def _read(self, lane: Lane, page: Page, *, missed: bool) -> None:
+        for event in page.events:
+            entry = self._floor.admit_to_lane(event)
+            if entry is not None:
+                insort(lane.line, entry, key=_order)
+        if page.more or missed:
+            lane.horizon = page.events[-1].order if page.events else _NOTHING
+        else:
+            lane.horizon = None
+            self._scribe.submit([Unblock(lane.partition, lane.tenant, lane.key)], _stored, must=True)
+        self._advance(lane)
+
+
+def _order(entry: Entry) -> int:
+    return entry.event.order
+
+
+def _stored(refused: Mapping[int, Refusal] | StoreError) -> None:
+    """A mark cannot be refused, and a store that fails ends the engine."""

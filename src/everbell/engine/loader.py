@@ -1,0 +1,122 @@
+"""The loader: reads the near future from the store, in pages, a little ahead of time.
+
+Its front moves through each partition up to `lookahead_ms` from now, oldest partition first; a partition whose next event is
+further away is not touched. Behind the front, it goes back for the events of flows that had no room, when they have
+room again. Both reads go through the scribe, one at a time, so nothing can be stored between reading and deciding.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from everbell.clock import Clock
+from everbell.core.event import Event, position, position_at
+from everbell.engine.floor import Floor
+from everbell.engine.flow import Flow, Skip
+from everbell.engine.partition import Partition
+from everbell.engine.scribe import Read
+from everbell.stores.port import Page, Store
+
+FLOWS_TRIED = 32
+"""How many starved flows are looked at for one read; the others have their turn next."""
+
+
+class Loader:
+    """Decides which read comes next; the scribe runs it."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        partitions: list[Partition],
+        floor: Floor,
+        lookahead_ms: int,
+        page_events: int,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._partitions = partitions
+        self._floor = floor
+        self._lookahead_ms = lookahead_ms
+        self._page_events = page_events
+        self._back_turn = False
+        self._front_wanted = True
+
+    def tick(self) -> None:
+        """Time has passed: the front may have to move."""
+        self._front_wanted = True
+
+    def next_read(self) -> Read | None:
+        """The read to do now, if any. Front and back take turns, so neither a herd nor its followers starve."""
+        self._back_turn = not self._back_turn
+        back = self._next_back() if self._floor.starved else None
+        if back is not None and self._back_turn:
+            return back
+        front = self._next_front() if self._front_wanted else None
+        self._front_wanted = front is not None
+        return front or back
+
+    def _next_front(self) -> Read | None:
+        until_at = self._clock.now() + self._lookahead_ms
+        partition = min(self._partitions, key=_next_at)
+        return partial(self._read_front, partition, until_at) if partition.next_at <= until_at else None
+
+    async def _read_front(self, partition: Partition, until_at: int) -> None:
+        page = await self._store.page(partition.index, partition.checkpoint, until_at, self._page_events)
+        await self._bury(page)
+        for event in page.events:
+            self._floor.admit(event, partition)
+        if page.more:
+            last = _last_position(page)
+            partition.checkpoint = last
+            partition.next_at = position_at(last)
+        else:
+            partition.read_to(until_at, page.next_at)
+
+    def _next_back(self) -> Read | None:
+        starved = self._floor.starved
+        for _ in range(min(FLOWS_TRIED, len(starved))):
+            flow = next(iter(starved))
+            del starved[flow]
+            if not flow.skips:
+                continue
+            starved[flow] = None
+            if self._floor.budget.has_room_again(flow):
+                index = min(flow.skips, key=lambda index: flow.skips[index].position)
+                return partial(self._read_back, flow, self._partitions[index])
+        return None
+
+    async def _read_back(self, flow: Flow, partition: Partition) -> None:
+        skip = flow.skips[partition.index]
+        until_at = position_at(partition.checkpoint)
+        page = await self._store.page(partition.index, skip.position - 1, until_at, self._page_events)
+        await self._bury(page)
+        for event in page.events:
+            if event.position > partition.checkpoint:
+                break
+            if self._is_behind(event, flow, skip) and not self._floor.admit_left_behind(event, partition, flow):
+                skip.position = event.position
+                return
+        else:
+            if page.more:
+                skip.position = _last_position(page) + 1
+                return
+        partition.unskip(flow)
+
+    def _is_behind(self, event: Event, flow: Flow, skip: Skip) -> bool:
+        return self._floor.flow_of(event) is flow or skip.concerns(event)
+
+    async def _bury(self, page: Page) -> None:
+        for poison in page.poison:
+            await self._store.bury(poison)
+
+
+def _last_position(page: Page) -> int:
+    """How far a page got; poison counts, for it was read too."""
+    events = [event.position for event in page.events[-1:]]
+    poison = [position(row.run_at, row.sequence) for row in page.poison[-1:]]
+    return max(events + poison)
+
+
+def _next_at(partition: Partition) -> int:
+    return partition.next_at

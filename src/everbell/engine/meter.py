@@ -1,0 +1,40 @@
+"""What the engine counts: plain numbers that health, metrics and benchmarks read."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+LATENESS_BOUNDS_MS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000, 600_000)
+
+
+class Meter:
+    """Counters since the start, and a histogram of how late first attempts began."""
+
+    __slots__ = (
+        "cancelled",
+        "dead",
+        "delivered",
+        "expired",
+        "lateness",
+        "lateness_max_ms",
+        "lateness_sum_ms",
+        "retried",
+        "scheduled",
+    )
+
+    def __init__(self) -> None:
+        self.scheduled = 0
+        self.delivered = 0
+        self.retried = 0
+        self.dead = 0
+        self.expired = 0
+        self.cancelled = 0
+        self.lateness = [0] * (len(LATENESS_BOUNDS_MS) + 1)
+        self.lateness_sum_ms = 0
+        self.lateness_max_ms = 0
+
+    def began(self, late_ms: int) -> None:
+        self.lateness[bisect_left(LATENESS_BOUNDS_MS, late_ms)] += 1
+        self.lateness_sum_ms += late_ms
+        if late_ms > self.lateness_max_ms:
+            self.lateness_max_ms = late_ms

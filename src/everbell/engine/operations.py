@@ -1,0 +1,394 @@
+"""What a user may ask of the engine, besides scheduling: look, change, cancel, ring now, redrive.
+
+A change of an event races with the event itself, which may become due at any moment. So before anything is stored the event is
+taken off the floor (or held, if it is not there): from then on no attempt can start. It comes back if the change cannot
+be stored. That is what makes an acknowledged cancel exact.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from everbell.clock import Clock
+from everbell.core.event import Event, Record, Status, digest_of, status_of
+from everbell.core.retry import Outcome
+from everbell.core.spec import Draft
+from everbell.core.tenant import Tenant, Tenants
+from everbell.core.verdict import cancelled
+from everbell.engine.entry import Entry, Phase
+from everbell.engine.floor import Floor
+from everbell.engine.intake import Intake, Taken
+from everbell.engine.lanes import NOBODY, Lanes
+from everbell.engine.meter import Meter
+from everbell.engine.scribe import Scribe
+from everbell.errors import Conflict, EverbellError, NotFound, Stopping, StoreError, VersionMismatch
+from everbell.stores.port import Block, Change, Counts, Filter, Finish, Found, Move, Refusal, Store
+
+_BULK = 500
+"""How many events a bulk operation changes at a time."""
+
+
+class Seen(Struct, frozen=True):
+    """An event as it is now, for users."""
+
+    event: Event | Record
+    status: Status
+    created: bool = False
+    """Whether this request made it; False when a repeated request found it."""
+
+
+Edit = Callable[[Event], Change]
+"""What to store for an event, given what it is now."""
+
+
+class Operations:
+    """Every method may raise `Stopping`, and what its docstring names."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        tenants: Tenants,
+        floor: Floor,
+        intake: Intake,
+        scribe: Scribe,
+        lanes: Lanes,
+        meter: Meter,
+        epoch: int,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._tenants = tenants
+        self._floor = floor
+        self._intake = intake
+        self._scribe = scribe
+        self._lanes = lanes
+        self._meter = meter
+        self._epoch = epoch
+        self._closed = False
+
+    def close(self) -> None:
+        """Refuse everything from now on."""
+        self._closed = True
+
+    async def schedule(self, tenant: str, drafts: Sequence[Draft]) -> list[Seen | EverbellError]:
+        """Store new events; for each draft in turn what it became, or why it was refused.
+
+        A client-given id that is in use is no error when the event asks for the same: then it is a repeated request.
+        """
+        self._check_open()
+        results = await self._intake.schedule(tenant, drafts)
+        return [self._scheduled(result, draft) for result, draft in zip(results, drafts, strict=True)]
+
+    async def get(self, tenant: str, event_id: str) -> Seen:
+        """Raises `NotFound`."""
+        return self._seen(await self._find(tenant, event_id))
+
+    async def find(self, filter: Filter, cursor: str | None, limit: int) -> tuple[list[Seen], str | None]:
+        """One page, and the cursor of the next."""
+        found = await self._store.find(filter, cursor, limit)
+        return [self._seen(event) for event in found.events], found.cursor
+
+    async def counts(self) -> Mapping[str, Counts]:
+        return await self._store.counts()
+
+    async def replace(self, tenant: str, event_id: str, draft: Draft, version: int | None) -> Seen:
+        """Create the event, or put the draft in its place. Raises `Conflict` when it ended, `VersionMismatch`."""
+        self._check_open()
+        while True:
+            found = await self._store.get(tenant, event_id)
+            if found is None:
+                if version is not None:
+                    raise VersionMismatch(f"there is no event {event_id!r}, so it has no version {version}")
+                result = (await self._intake.schedule(tenant, [draft]))[0]
+                if isinstance(result, Taken):
+                    continue  # Somebody made it in the meantime: then this replaces it.
+                if isinstance(result, StoreError):
+                    raise result
+                return Seen(result, "scheduled", created=True)
+            if isinstance(found, Event) and found.key != draft.key:
+                raise Conflict("an event's key cannot be changed; cancel it and schedule another")
+            return await self._change(tenant, event_id, _replacement(draft), version)
+
+    async def change(self, tenant: str, event_id: str, fields: Mapping[str, Any], version: int | None) -> Seen:
+        """Change some fields of `Event`. Raises `NotFound`, `Conflict`, `VersionMismatch`."""
+        self._check_open()
+        changed = dict(fields)
+        if "due_at" in changed:
+            changed |= {"run_at": changed["due_at"], "attempt_count": 0}
+        return await self._change(tenant, event_id, changed, version)
+
+    async def cancel(self, tenant: str, event_id: str, version: int | None = None) -> Seen:
+        """No attempt starts after this returns. Raises `NotFound`, `Conflict` when it ended already, `VersionMismatch`."""
+        self._check_open()
+        keep_ms = self._tenants.policy(tenant).retention_ms
+
+        def edit(event: Event) -> Change:
+            now = self._clock.now()
+            return Finish(event, cancelled(event, now), now + keep_ms, guarded=True)
+
+        change = await self._edit(tenant, event_id, edit, version, cancels=True)
+        assert isinstance(change, Finish)
+        self._meter.cancelled += 1
+        return Seen(change.record, "cancelled")
+
+    async def cancel_matching(self, filter: Filter) -> int:
+        """Cancel all that match; returns how many were."""
+        return await self._in_bulk(filter, lambda event: self.cancel(filter.tenant, event.id))
+
+    async def ring(self, tenant: str, event_id: str) -> Seen:
+        """Make the event due at once. Raises `NotFound`, `Conflict`."""
+        self._check_open()
+        return await self._change(tenant, event_id, {"run_at": self._clock.now()}, None)
+
+    async def redrive(self, tenant: str, event_id: str) -> Seen:
+        """Give a dead event a new set of attempts. Raises `NotFound`, `Conflict` when it is not dead."""
+        self._check_open()
+
+        def edit(event: Event) -> Change:
+            if event.state != "dead":
+                raise Conflict(f"the event is {status_of(event)}, not dead")
+            now = self._clock.now()
+            return Move(
+                event,
+                replace(event, state="scheduled", run_at=now, attempt_count=0, reason=None),
+                guarded=True,
+            )
+
+        change = await self._edit(tenant, event_id, edit, None, frees=False)
+        assert isinstance(change, Move)
+        return self._seen(change.after)
+
+    async def redrive_matching(self, filter: Filter) -> int:
+        """Redrive all dead events that match; returns how many were."""
+        return await self._in_bulk(filter, lambda event: self.redrive(filter.tenant, event.id))
+
+    async def try_out(self, tenant: str, event_id: str) -> Outcome:
+        """Make one attempt that changes nothing. Raises `NotFound`, `Conflict`."""
+        self._check_open()
+        event = await self._find(tenant, event_id)
+        if isinstance(event, Record):
+            raise Conflict(f"the event is {event.status}; its payload is no longer kept")
+        flow = self._floor.flow_of(event)
+        if flow.channel.holds:
+            raise Conflict("a queue cannot be tried out: nothing is sent until a worker asks")
+        trial = _Trial(event, flow.tenant, self._epoch)
+        flow.channel.start([trial])
+        return await trial.outcome
+
+    async def _in_bulk(self, filter: Filter, act: Callable[[Event], Any]) -> int:
+        done = 0
+        cursor: str | None = None
+        while True:
+            found: Found = await self._store.find(filter, cursor, _BULK)
+            events = [event for event in found.events if isinstance(event, Event)]
+            for result in await asyncio.gather(*map(act, events), return_exceptions=True):
+                if isinstance(result, Seen):
+                    done += 1
+                elif not isinstance(result, (NotFound, Conflict)):
+                    raise result
+            cursor = found.cursor
+            if cursor is None:
+                return done
+
+    async def _change(self, tenant: str, event_id: str, fields: Mapping[str, Any], version: int | None) -> Seen:
+        def edit(event: Event) -> Change:
+            if event.state == "dead":
+                raise Conflict("the event is dead; redrive it, or cancel it and schedule another")
+            after = replace(event, **fields, state="scheduled", version=event.version + 1)
+            if "due_at" not in fields and "run_at" not in fields:
+                after = replace(after, state=event.state)
+            return Move(event, after, guarded=True)
+
+        change = await self._edit(tenant, event_id, edit, version, frees="due_at" in fields)
+        assert isinstance(change, Move)
+        return self._seen(change.after)
+
+    async def _edit(
+        self,
+        tenant: str,
+        event_id: str,
+        edit: Edit,
+        version: int | None,
+        *,
+        cancels: bool = False,
+        frees: bool = True,
+    ) -> Change:
+        """Store a change of an event so that no attempt of its old form starts any more.
+
+        `frees`: if the key waits for this event, it shall wait no longer.
+        """
+        while True:
+            found = await self._find(tenant, event_id)
+            if isinstance(found, Record):
+                raise Conflict(f"the event is already {found.status}")
+            entry = self._floor.entries.get(found.sequence)
+            if entry is not None and entry.phase is Phase.SETTLING:
+                await _until_settled(entry)
+                continue
+            event = found if entry is None else entry.event
+            if version is not None and event.version != version:
+                raise VersionMismatch(f"the event has version {event.version}, not {version}")
+            change = edit(event)
+            if entry is None:
+                entry = self._floor.hold(event)
+            elif entry.under_way and not cancels:
+                raise Conflict("the event is being delivered at this moment; try again when the attempt is over")
+            else:
+                entry.doomed = entry.under_way
+                entry.phase = Phase.SETTLING
+                self._lanes.step_out(entry)
+            if await self._store_edit(entry, change, frees):
+                return change
+
+    async def _store_edit(self, entry: Entry, change: Change, frees: bool) -> bool:
+        """Store the change of a taken entry; False when the event was no longer what the change says."""
+        event = entry.event
+        if frees and event.key is not None and not entry.blocks_key:
+            entry.blocks_key = await self._blocks_key(event)
+        changes = [change]
+        freed = frees and entry.blocks_key
+        if freed and event.key is not None:
+            changes.append(Block(event.partition, event.tenant, event.key, NOBODY))
+        stored: asyncio.Future[Mapping[int, Refusal] | StoreError] = asyncio.get_running_loop().create_future()
+        try:
+            self._scribe.submit(changes, stored.set_result, must=False)
+            result = await asyncio.shield(stored)
+        except EverbellError as overloaded:
+            self._put_back(entry)
+            raise overloaded
+        if isinstance(result, StoreError):
+            self._put_back(entry)
+            raise result
+        self._floor.forget(entry)
+        if not result and isinstance(change, Move) and change.after.state == "scheduled":
+            self._floor.arrive(change.after)
+        self._let_key_go_on(entry, freed and not result)
+        return not result
+
+    def _let_key_go_on(self, entry: Entry, freed: bool) -> None:
+        event = entry.event
+        if event.key is None or entry.under_way:
+            return
+        self._lanes.ended(entry)
+        if freed or event.state == "waiting":
+            self._lanes.resume(event.partition, event.tenant, event.key)
+
+    def _put_back(self, entry: Entry) -> None:
+        """Nothing was stored: the event is what it was."""
+        if entry.under_way:
+            entry.doomed = False
+            entry.phase = Phase.UNDER_WAY
+            return
+        self._floor.forget(entry)
+        if entry.event.state == "scheduled":
+            self._floor.arrive(entry.event)
+        self._let_key_go_on(entry, freed=False)
+
+    async def _blocks_key(self, event: Event) -> bool:
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        async def ask() -> None:
+            answer.set_result(await self._lanes.blocks(event))
+
+        self._scribe.read(ask)
+        return await answer
+
+    async def _find(self, tenant: str, event_id: str) -> Event | Record:
+        found = await self._store.get(tenant, event_id)
+        if found is None:
+            raise NotFound(f"there is no event {event_id!r}, or it ended longer ago than the tenant's retention")
+        return found
+
+    def _scheduled(self, result: Event | Taken | StoreError, draft: Draft) -> Seen | EverbellError:
+        if isinstance(result, Event):
+            return Seen(result, "scheduled", created=True)
+        if isinstance(result, StoreError):
+            return result
+        existing = result.existing
+        digest = existing.digest if isinstance(existing, Record) else digest_of(existing)
+        asked = digest_of(_as_event(existing, draft))
+        if digest == asked:
+            return self._seen(existing)
+        return Conflict(f"the id {existing.id!r} is taken by another event; use PUT to replace it")
+
+    def _seen(self, event: Event | Record) -> Seen:
+        if isinstance(event, Record):
+            return Seen(event, event.status)
+        entry = self._floor.entries.get(event.sequence)
+        return Seen(event, "delivering" if entry is not None and entry.under_way else status_of(event))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Stopping("Everbell is stopping; nothing of this request was stored")
+
+
+class _Trial:
+    """A delivery that nobody records."""
+
+    attempt = 1
+
+    def __init__(self, event: Event, tenant: Tenant, epoch: int) -> None:
+        self.event = event
+        self.tenant = tenant
+        self.epoch = epoch
+        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def begin(self) -> bool:
+        return True
+
+    def settle(self, outcome: Outcome) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
+
+
+async def _until_settled(entry: Entry) -> None:
+    settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake() -> None:
+        if not settled.done():
+            settled.set_result(None)
+
+    entry.when_settled(wake)
+    await settled
+
+
+def _replacement(draft: Draft) -> dict[str, Any]:
+    return {
+        "due_at": draft.due_at,
+        "run_at": draft.due_at,
+        "to": draft.to,
+        "payload": draft.payload,
+        "content_type": draft.content_type,
+        "headers": draft.headers,
+        "tags": draft.tags,
+        "retry": draft.retry,
+        "repeat": draft.repeat,
+        "expires_ms": draft.expires_ms,
+        "attempt_count": 0,
+        "occurrence": 1,
+    }
+
+
+def _as_event(existing: Event | Record, draft: Draft) -> Event:
+    """The draft in the form in which digests are taken."""
+    return Event(
+        existing.id,
+        existing.tenant,
+        0,
+        0,
+        0,
+        0,
+        draft.to,
+        draft.payload,
+        0,
+        draft.key,
+        content_type=draft.content_type,
+        headers=draft.headers,
+        tags=draft.tags,
+    )

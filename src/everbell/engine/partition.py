@@ -1,0 +1,60 @@
+"""A partition on the node that owns it: how far it has been read, and what was left behind on the way."""
+
+from __future__ import annotations
+
+from everbell.core.event import Event, position
+from everbell.core.ids import SEQUENCE_MAX
+from everbell.engine.agenda import NEVER
+from everbell.engine.flow import Flow, Skip
+
+
+class Partition:
+    """Data, not a task: an idle partition costs nothing.
+
+    Every unfinished event at or below `checkpoint` is in memory, or behind a `Skip`, or waiting behind its key's head.
+    Above it, nothing has been read; `next_at` is a lower bound of the first time there.
+    """
+
+    __slots__ = ("checkpoint", "index", "next_at", "skips")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.checkpoint = -1
+        self.next_at = 0
+        self.skips: dict[Flow, Skip] = {}
+
+    def read_to(self, run_at: int, next_at: int | None) -> None:
+        """Everything up to and including `run_at` has been read."""
+        self.checkpoint = position(run_at, SEQUENCE_MAX)
+        self.next_at = NEVER if next_at is None else next_at
+
+    def covers(self, event: Event) -> bool:
+        """Whether the loader has passed the event's place already: then it must be pushed, else the loader will find it."""
+        if event.position <= self.checkpoint:
+            return True
+        if event.run_at < self.next_at:
+            self.next_at = event.run_at
+        return False
+
+    def skip_for(self, event: Event, flow: Flow, besides: Flow | None = None) -> Skip | None:
+        """The skip that the event of `flow` has to stay behind, if any, `besides` not counted."""
+        for other, skip in self.skips.items():
+            if other is besides:
+                continue
+            if other is flow and event.position >= skip.position:
+                return skip
+            if event.key is not None and other.tenant.name == event.tenant and skip.concerns(event):
+                return skip
+        return None
+
+    def leave(self, event: Event, flow: Flow) -> None:
+        """Leave the event in the store, behind the flow's skip."""
+        skip = self.skips.get(flow)
+        if skip is None:
+            skip = self.skips[flow] = flow.skips[self.index] = Skip(event.position)
+        skip.leave(event)
+
+    def unskip(self, flow: Flow) -> None:
+        """Nothing of the flow is left behind any more."""
+        del self.skips[flow]
+        del flow.skips[self.index]

@@ -1,0 +1,81 @@
+"""An event loop on virtual time: when nothing is left to do now, the clock jumps to the next timer.
+
+A week of scheduling runs in seconds, and runs the same way every time. There is no I/O and there are no threads: a loop that has
+nothing to do and no timer to wait for has deadlocked, and says so instead of hanging.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+START_AT = 1_767_225_600_000
+"""Where virtual time begins unless told otherwise: 2026-01-01T00:00:00Z."""
+
+
+class Deadlock(Exception):
+    """Everything waits, and nothing will ever happen."""
+
+
+class _Jump(selectors.BaseSelector):
+    """A selector with nothing to select from: waiting is moving the clock."""
+
+    def __init__(self, advance: Callable[[float], None]) -> None:
+        self._advance = advance
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise Deadlock("all tasks wait for something that nobody will do")
+        if timeout > 0:
+            self._advance(timeout)
+        return []
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return selectors.SelectorKey(fileobj, 0, events, data)
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return selectors.SelectorKey(fileobj, 0, 0, None)
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return {}
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An asyncio loop whose time is a number."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+        super().__init__(_Jump(self._advance))
+
+    def time(self) -> float:
+        return self._now_s
+
+    def _advance(self, seconds: float) -> None:
+        self._now_s += seconds
+
+
+class VirtualClock:
+    """Wall time that follows a virtual loop; `offset_ms` steps it, as an administrator would."""
+
+    def __init__(self, loop: VirtualLoop, start_at: int = START_AT) -> None:
+        self._loop = loop
+        self.offset_ms = start_at
+
+    def now(self) -> int:
+        # A hair is added because a sum of float seconds may end just below the millisecond it stands for.
+        return self.offset_ms + int(self._loop.time() * 1_000 + 1e-6)
+
+
+def run_virtual(main: Callable[[VirtualClock], Coroutine[Any, Any, T]], start_at: int = START_AT) -> T:
+    """Run a coroutine on virtual time until it returns."""
+    loop = VirtualLoop()
+    try:
+        asyncio.set_event_loop(loop)
+        return loop.run_until_complete(main(VirtualClock(loop, start_at)))
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()

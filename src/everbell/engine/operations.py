@@ -11,11 +11,10 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from everbell.clock import Clock
-from everbell.core.event import Event, Record, Status, digest_of, status_of
+from everbell.core.event import Event, Record, digest_of, status_of
 from everbell.core.retry import Outcome
 from everbell.core.spec import Draft
 from everbell.core.tenant import Tenant, Tenants
@@ -25,21 +24,13 @@ from everbell.engine.floor import Floor
 from everbell.engine.intake import Intake, Taken
 from everbell.engine.lanes import NOBODY, Lanes
 from everbell.engine.meter import Meter
+from everbell.engine.port import Seen
 from everbell.engine.scribe import Scribe
 from everbell.errors import Conflict, EverbellError, NotFound, Stopping, StoreError, VersionMismatch
 from everbell.stores.port import Block, Change, Counts, Filter, Finish, Found, Move, Refusal, Store
 
 _BULK = 500
 """How many events a bulk operation changes at a time."""
-
-
-class Seen(Struct, frozen=True):
-    """An event as it is now, for users."""
-
-    event: Event | Record
-    status: Status
-    created: bool = False
-    """Whether this request made it; False when a repeated request found it."""
 
 
 Edit = Callable[[Event], Change]

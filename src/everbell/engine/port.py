@@ -1,0 +1,102 @@
+"""What the edge may ask of an engine, in this process or at the other end of a link.
+
+`engine.operations.Operations` and `engine.leases.Leases` are the near ones; a gateway has far ones with the same methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from everbell.channels.queue import Lease
+from everbell.core.event import Event, Record, Status
+from everbell.core.retry import Outcome
+from everbell.core.spec import Draft
+from everbell.errors import EverbellError
+from everbell.stores.port import Counts, Filter
+
+
+class Seen(Struct, frozen=True):
+    """An event as it is now, for users."""
+
+    event: Event | Record
+    status: Status
+    created: bool = False
+    """Whether this request made it; False when a repeated request found it."""
+
+
+class OperationsPort(Protocol):
+    """Events: schedule, look, change, cancel, ring, redrive. Every method may raise `Stopping` and `Overloaded`."""
+
+    async def schedule(self, tenant: str, drafts: Sequence[Draft]) -> list[Seen | EverbellError]:
+        """Store new events; for each draft in turn what it became, or why it was refused.
+
+        A client-given id that is in use is no error when the event asks for the same: then it is a repeated request.
+        """
+        ...
+
+    async def get(self, tenant: str, event_id: str) -> Seen:
+        """Raises `NotFound`."""
+        ...
+
+    async def find(self, filter: Filter, cursor: str | None, limit: int) -> tuple[list[Seen], str | None]:
+        """One page, and the cursor of the next."""
+        ...
+
+    async def counts(self) -> Mapping[str, Counts]:
+        """By tenant."""
+        ...
+
+    async def replace(self, tenant: str, event_id: str, draft: Draft, version: int | None) -> Seen:
+        """Create the event, or put the draft in its place. Raises `Conflict` when it ended, `VersionMismatch`."""
+        ...
+
+    async def change(self, tenant: str, event_id: str, fields: Mapping[str, Any], version: int | None) -> Seen:
+        """Change fields of `Event`, as made by `core.spec.changes_of`. Raises `NotFound`, `Conflict`, `VersionMismatch`."""
+        ...
+
+    async def cancel(self, tenant: str, event_id: str, version: int | None = None) -> Seen:
+        """No attempt starts after this returns. Raises `NotFound`, `Conflict` when it ended already, `VersionMismatch`."""
+        ...
+
+    async def cancel_matching(self, filter: Filter) -> int:
+        """Cancel all that match; returns how many were."""
+        ...
+
+    async def ring(self, tenant: str, event_id: str) -> Seen:
+        """Make the event due at once. Raises `NotFound`, `Conflict`."""
+        ...
+
+    async def redrive(self, tenant: str, event_id: str) -> Seen:
+        """Give a dead event a new set of attempts. Raises `NotFound`, `Conflict` when it is not dead."""
+        ...
+
+    async def redrive_matching(self, filter: Filter) -> int:
+        """Redrive all dead events that match; returns how many were."""
+        ...
+
+    async def try_out(self, tenant: str, event_id: str) -> Outcome:
+        """Make one attempt that changes nothing. Raises `NotFound`, `Conflict`."""
+        ...
+
+
+class LeasesPort(Protocol):
+    """Queues, for workers. Answers of tokens list those that were not held any more."""
+
+    async def lease(self, tenant: str, queue: str, limit: int, wait_ms: int, lease_ms: int | None) -> list[Lease]:
+        """Up to `limit` due events, waiting up to `wait_ms` for the first."""
+        ...
+
+    async def acknowledge(self, tenant: str, queue: str, tokens: Sequence[str]) -> list[str]:
+        """The events are done."""
+        ...
+
+    async def fail(self, tenant: str, queue: str, failures: Mapping[str, Outcome]) -> list[str]:
+        """The attempts failed: the events are tried again, or are dead, by their policy."""
+        ...
+
+    async def extend(self, tenant: str, queue: str, tokens: Sequence[str], lease_ms: int) -> list[str]:
+        """Hold the events for `lease_ms` more, from now."""
+        ...

@@ -42,7 +42,7 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The deadline of one attempt over HTTP or in a handler."""
     lease_ms: int = 30 * SECOND_MS
     """How long a worker may hold a leased event before it comes back, unless it asks for another time."""
-    in_flight: int = 256
+    in_flight: int = 128
     """How many attempts may be under way to one target (a host, a handler) at a time."""
     batch: int = 1
     """How many events may travel in one POST in the CloudEvents batch format; 1: each alone."""

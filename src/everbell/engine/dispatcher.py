@@ -132,7 +132,7 @@ class Dispatcher:
     def _take(self, flow: Flow) -> list[Entry]:
         """The next ready entries of the flow, those that are gone dropped."""
         batch: list[Entry] = []
-        room = min(QUANTUM, flow.cap - flow.in_flight, self._in_flight_max - self.in_flight)
+        room = min(max(QUANTUM, flow.tenant.batch), flow.cap - flow.in_flight, self._in_flight_max - self.in_flight)
         ready = flow.ready
         while ready and len(batch) < room:
             entry = ready.popleft()

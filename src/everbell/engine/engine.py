@@ -92,7 +92,7 @@ class Engine:
         self.floor = floor = Floor(partitions, budget, self._agenda, self.dispatcher, tenants, self._channel_for)
         self._lanes = Lanes(store, scribe, self.dispatcher, floor)
         self._loader = Loader(store, clock, partitions, floor, settings.lookahead_ms, settings.page_events)
-        outcomes = Outcomes(clock, entropy, scribe, floor, self._lanes, self.meter)
+        self._outcomes = outcomes = Outcomes(clock, entropy, scribe, floor, self._lanes, self.meter)
         intake = Intake(clock, entropy, scribe, floor, self.meter, len(partitions), store.last_sequence)
         self.leases = Leases(queues, scribe)
         self.operations = Operations(store, clock, tenants, floor, intake, scribe, self._lanes, self.meter, epoch)
@@ -138,6 +138,7 @@ class Engine:
         drained = await self.dispatcher.stop(self._settings.drain_s)
         for channel in self._channels.values():
             await channel.close()
+        self._outcomes.flush()
         await self._scribe.stop()
         await self.store.close()
         return drained

@@ -62,7 +62,7 @@ class Flow:
         self.tenant = tenant
         self.group = group
         self.channel = channel
-        self.cap = 1 << 60 if channel.holds else tenant.in_flight
+        self.cap = 1 << 60 if channel.holds else tenant.in_flight * tenant.batch
         self.held_bytes = 0
         self.in_flight = 0
         self.ready: deque[Entry] = deque()

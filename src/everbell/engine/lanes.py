@@ -101,14 +101,22 @@ class Lanes:
         else:
             self._spill(lane, entry)
 
-    def failed(self, entry: Entry) -> list[Change]:
-        """What to store with the failure of a head, so that its key waits for it. The lane leaves memory."""
+    def failed(self, entry: Entry) -> tuple[list[Change], list[Entry]]:
+        """What to store with the failure of a head, so that its key waits for it: the mark, and its followers in line.
+
+        It has to be one write: followers in the store's line without a mark would be forgotten there. The lane leaves
+        memory at once, and the followers when that is stored.
+        """
         event = entry.event
         assert event.key is not None, "only events with a key have a lane"
         self._marked.add(event.tenant, event.key)
         lane = self._lanes.pop((event.tenant, event.key))
-        self._spill_line(lane)
-        return [] if entry.blocks_key else [Block(event.partition, event.tenant, event.key, event.sequence)]
+        changes: list[Change] = [Block(event.partition, event.tenant, event.key, event.sequence)]
+        for follower in lane.line:
+            follower.phase = Phase.SETTLING
+            if follower.event.state != "waiting":
+                changes.append(_to_line(follower.event))
+        return changes, lane.line
 
     def ended(self, entry: Entry) -> None:
         """The entry is stored as ended and nothing of it is under way: the next of its key may go."""
@@ -182,8 +190,7 @@ class Lanes:
             self._floor.forget(entry)
             return
         entry.phase = Phase.SETTLING
-        move = Move(event, replace(event, state="waiting"))
-        self._scribe.submit([move], lambda _: self._floor.forget(entry), must=True)
+        self._scribe.submit([_to_line(event)], lambda _: self._floor.forget(entry), must=True)
 
     def _ask(self, lane: Lane) -> None:
         lane.asking = True
@@ -239,6 +246,10 @@ class Lanes:
             lane.horizon = None
             self._scribe.submit([Unblock(lane.partition, lane.tenant, lane.key)], _stored, must=True)
         self._advance(lane)
+
+
+def _to_line(event: Event) -> Move:
+    return Move(event, replace(event, state="waiting"))
 
 
 def _order(entry: Entry) -> int:

@@ -6,8 +6,9 @@ delivery but never reorder the key.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import assert_never
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple, assert_never
 
 from everbell.clock import Clock
 from everbell.core.event import Event
@@ -17,13 +18,23 @@ from everbell.engine.entry import Entry, Phase
 from everbell.engine.floor import Floor
 from everbell.engine.lanes import NOBODY, Lanes
 from everbell.engine.meter import Meter
-from everbell.engine.scribe import Scribe
+from everbell.engine.scribe import GROUP_CHANGES_MAX, Scribe
 from everbell.entropy import Entropy
 from everbell.stores.port import Block, Change, Finish, Move
 
 
+class _Settled(NamedTuple):
+    """What happens once an outcome is stored."""
+
+    entry: Entry
+    arrives: Event | None
+    """The next attempt or occurrence, which may be due already."""
+    frees: bool
+    """The next of its key may go."""
+
+
 class Outcomes:
-    """Turns outcomes into changes."""
+    """Turns outcomes into changes, those of one turn of the loop into one unit."""
 
     def __init__(
         self, clock: Clock, entropy: Entropy, scribe: Scribe, floor: Floor, lanes: Lanes, meter: Meter
@@ -34,6 +45,8 @@ class Outcomes:
         self._floor = floor
         self._lanes = lanes
         self._meter = meter
+        self._changes: list[Change] = []
+        self._settled: list[_Settled] = []
 
     def settled(self, entry: Entry, outcome: Outcome) -> None:
         """An attempt is over."""
@@ -44,20 +57,17 @@ class Outcomes:
             return
         now = self._clock.now()
         judged = verdict(
-            entry.event, entry.tenant, outcome, entry.attempt, entry.started_at, now, self._entropy.jitter()
+            entry.event, entry.flow.tenant, outcome, entry.attempt, entry.started_at, now, self._entropy.jitter()
         )
         match judged:
             case Ended():
                 self._end(entry, judged, now)
             case Again(event=again):
                 self._meter.retried += 1
-                self._keep_waiting(entry, again)
+                self._fail(entry, again, blocks=True)
             case Dead(event=dead):
                 self._meter.dead += 1
-                if entry.event.key is not None and entry.tenant.on_dead == "block":
-                    self._keep_waiting(entry, dead)
-                else:
-                    self._store(entry, [Move(entry.event, dead)], lambda: self._lanes.ended(entry))
+                self._fail(entry, dead, blocks=entry.tenant.on_dead == "block")
             case _:
                 assert_never(judged)
 
@@ -66,36 +76,56 @@ class Outcomes:
         now = self._clock.now()
         self._end(entry, expired(entry.event, now), now)
 
+    def flush(self) -> None:
+        """Submit what has been collected."""
+        if not self._changes:
+            return
+        changes, settled = self._changes, self._settled
+        self._changes, self._settled = [], []
+        self._scribe.submit(changes, lambda _: self._stored(settled), must=True)
+
     def _end(self, entry: Entry, judged: Ended, now: int) -> None:
         if judged.record.status == "delivered":
             self._meter.delivered += 1
         else:
             self._meter.expired += 1
-        finish = Finish(entry.event, judged.record, now + entry.tenant.retention_ms, judged.following)
-        self._store(entry, [finish], lambda: self._ended(entry, judged.following))
+        event = entry.event
+        change = Finish(event, judged.record, now + entry.flow.tenant.retention_ms, judged.following)
+        self._collect(entry, change, judged.following, event.key is not None)
 
-    def _ended(self, entry: Entry, following: Event | None) -> None:
-        if following is not None:
-            self._floor.arrive(following)
-        if entry.event.key is not None:
-            self._lanes.ended(entry)
-
-    def _keep_waiting(self, entry: Entry, after: Event) -> None:
-        """The event failed; if it has a key, the key waits for it."""
-        marks = [] if after.key is None else self._lanes.failed(entry)
+    def _fail(self, entry: Entry, after: Event, *, blocks: bool) -> None:
+        """The attempt failed. Its key, if it has one, waits for it, or goes on without it."""
+        arrives = after if after.state == "scheduled" else None
+        if after.key is None or not blocks:
+            self._collect(entry, Move(entry.event, after), arrives, after.key is not None)
+            return
+        marks, followers = self._lanes.failed(entry)
         entry.blocks_key = False
-        arrives = after.state == "scheduled"
-        self._store(entry, [*marks, Move(entry.event, after)], lambda: self._floor.arrive(after) if arrives else None)
+        self._collect(entry, Move(entry.event, after), arrives, False, marks)
+        self._settled.extend(_Settled(follower, None, False) for follower in followers)
 
-    def _store(self, entry: Entry, changes: list[Change], then: Callable[[], None]) -> None:
+    def _collect(
+        self, entry: Entry, change: Change, arrives: Event | None, frees: bool, with_it: Sequence[Change] = ()
+    ) -> None:
+        """Add an outcome to the unit. What belongs together is added in one call, so no unit ends in between."""
+        if len(self._changes) >= GROUP_CHANGES_MAX:
+            self.flush()
+        if not self._settled:
+            asyncio.get_running_loop().call_soon(self.flush)
         entry.phase = Phase.SETTLING
+        self._changes.extend(with_it)
+        self._changes.append(change)
+        self._settled.append(_Settled(entry, arrives, frees))
         if entry.blocks_key:
             event = entry.event
             assert event.key is not None, "only a key can be blocked"
-            changes.append(Block(event.partition, event.tenant, event.key, NOBODY))
+            self._changes.append(Block(event.partition, event.tenant, event.key, NOBODY))
 
-        def stored(_: object) -> None:
-            self._floor.forget(entry)
-            then()
-
-        self._scribe.submit(changes, stored, must=True)
+    def _stored(self, settled: list[_Settled]) -> None:
+        forget = self._floor.forget
+        for entry, arrives, frees in settled:
+            forget(entry)
+            if arrives is not None:
+                self._floor.arrive(arrives)
+            if frees:
+                self._lanes.ended(entry)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -30,7 +30,7 @@ class Seen(Struct, frozen=True):
 class OperationsPort(Protocol):
     """Events: schedule, look, change, cancel, ring, redrive. Every method may raise `Stopping` and `Overloaded`."""
 
-    async def schedule(self, tenant: str, drafts: Sequence[Draft]) -> list[Seen | EverbellError]:
+    def schedule(self, tenant: str, drafts: Sequence[Draft]) -> Awaitable[list[Seen | EverbellError]]:
         """Store new events; for each draft in turn what it became, or why it was refused.
 
         A client-given id that is in use is no error when the event asks for the same: then it is a repeated request.

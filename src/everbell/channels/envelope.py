@@ -1,0 +1,116 @@
+"""What travels with a payload over HTTP: CloudEvents attributes, Standard Webhooks signatures, trace context, our own headers."""
+
+from __future__ import annotations
+
+import hmac
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import sha256
+from urllib.parse import quote
+
+import msgspec
+
+from everbell.channels.port import Delivery
+from everbell.core.event import Event
+from everbell.core.tenant import Tenant
+from everbell.core.time import format_instant
+
+CE_TYPE = "dev.everbell.event"
+
+_encode = msgspec.json.encode
+# CloudEvents percent-encodes what a header cannot carry: anything beyond printable ASCII, space, quote and percent.
+_SAFE = "!#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
+
+
+def event_headers(delivery: Delivery, now: int) -> bytes:
+    """The header block of a single event, encoded."""
+    event = delivery.event
+    tenant = delivery.tenant
+    name = event.name
+    if not _is_plain(name):
+        name = quote(name, safe=_SAFE)
+    due = format_instant(event.due_at)
+    lines = [
+        f"{_fixed(event.tenant, event.content_type)}ce-id: {name}\r\nce-time: {due}\r\n"
+        f"everbell-occurrence: {event.occurrence}\r\neverbell-attempt: {delivery.attempt}\r\n"
+        f"everbell-epoch: {delivery.epoch}\r\neverbell-due: {due}\r\n"
+    ]
+    if event.key is not None:
+        lines.append(f"ce-partitionkey: {quote(event.key, safe=_SAFE)}\r\n")
+    if event.traceparent is not None:
+        lines.append(f"traceparent: {event.traceparent}\r\n")
+    lines.extend(f"{header}: {value}\r\n" for header, value in event.headers)
+    if tenant.secrets:
+        lines.append(_signature(tenant, name, event.payload, now))
+    return "".join(lines).encode("ascii")
+
+
+def batch_headers(tenant: Tenant, body: bytes, name: str, now: int) -> bytes:
+    """The header block of a batch; the first event's name stands for the batch in its signature."""
+    headers = "content-type: application/cloudevents-batch+json; charset=utf-8\r\nuser-agent: everbell\r\n"
+    if tenant.secrets:
+        headers += _signature(tenant, quote(name, safe=_SAFE), body, now)
+    return headers.encode("ascii")
+
+
+def batch_body(batch: Sequence[Delivery]) -> bytes:
+    """The events of a batch as a JSON array."""
+    return b"[" + b",".join(_structured(delivery) for delivery in batch) + b"]"
+
+
+def _structured(delivery: Delivery) -> bytes:
+    event = delivery.event
+    attributes: dict[str, object] = {
+        "specversion": "1.0",
+        "id": event.name,
+        "source": _source(event.tenant),
+        "type": CE_TYPE,
+        "time": format_instant(event.due_at),
+        "everbelloccurrence": event.occurrence,
+        "everbellattempt": delivery.attempt,
+        "everbellepoch": delivery.epoch,
+    }
+    if event.key is not None:
+        attributes["partitionkey"] = event.key
+    if event.traceparent is not None:
+        attributes["traceparent"] = event.traceparent
+    attributes |= _data(event)
+    return _encode(attributes)
+
+
+def _data(event: Event) -> dict[str, object]:
+    if event.content_type is None:
+        return {"datacontenttype": "application/json", "data": msgspec.Raw(event.payload)}
+    return {"datacontenttype": event.content_type, "data_base64": b64encode(event.payload).decode("ascii")}
+
+
+@lru_cache(maxsize=1_024)
+def _fixed(tenant: str, content_type: str | None) -> str:
+    return (
+        f"content-type: {content_type or 'application/json'}\r\nuser-agent: everbell\r\n"
+        f"ce-specversion: 1.0\r\nce-type: {CE_TYPE}\r\nce-source: {_source(tenant)}\r\n"
+    )
+
+
+def _source(tenant: str) -> str:
+    return f"/v1/tenants/{tenant}"
+
+
+def _is_plain(name: str) -> bool:
+    return name.isascii() and name.isprintable() and not (" " in name or '"' in name or "%" in name)
+
+
+def _signature(tenant: Tenant, name: str, body: bytes, now: int) -> str:
+    """Standard Webhooks: one signature per secret, so that receivers can change theirs while a secret rotates."""
+    timestamp = now // 1_000
+    signed = b"%b.%d.%b" % (name.encode("ascii"), timestamp, body)
+    signatures = " ".join(
+        "v1," + b64encode(hmac.digest(_key(secret), signed, sha256)).decode("ascii") for secret in tenant.secrets
+    )
+    return f"webhook-id: {name}\r\nwebhook-timestamp: {timestamp}\r\nwebhook-signature: {signatures}\r\n"
+
+
+@lru_cache(maxsize=256)
+def _key(secret: str) -> bytes:
+    return b64decode(secret.removeprefix("whsec_"))

@@ -1,0 +1,141 @@
+"""Delivery over HTTP: a POST an event, or many events in one POST in the CloudEvents batch format.
+
+2xx is success. 410 and the other 4xx are a no for good, except 408, 409, 425 and 429; everything else is worth another attempt,
+after `Retry-After` where the receiver says so. Redirects are not followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from email.utils import parsedate_to_datetime
+
+import msgspec
+
+from everbell.channels.envelope import batch_body, batch_headers, event_headers
+from everbell.channels.http_client import HttpFailure, HttpPool, HttpReply, HttpRequest, split_url
+from everbell.channels.port import Delivery
+from everbell.clock import Clock
+from everbell.core.retry import Outcome
+from everbell.core.time import DAY_MS
+from everbell.errors import InvalidInput
+
+_TRY_AGAIN = frozenset({408, 409, 425, 429})
+_REASON_LENGTH = 200
+
+
+class _Result(msgspec.Struct):
+    id: str
+    status: int
+    reason: str | None = None
+
+
+class _Results(msgspec.Struct):
+    results: list[_Result]
+
+
+_decode_results = msgspec.json.Decoder(_Results).decode
+
+
+class HttpChannel:
+    """`http://` and `https://` targets."""
+
+    holds = False
+
+    def __init__(self, pool: HttpPool, clock: Clock) -> None:
+        self._pool = pool
+        self._now = clock.now
+
+    def start(self, deliveries: Sequence[Delivery]) -> None:
+        if deliveries[0].tenant.batch > 1:
+            self._start_batches(deliveries)
+            return
+        for delivery in deliveries:
+            if delivery.begin():
+                self._send_one(delivery)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    def _send_one(self, delivery: Delivery) -> None:
+        event = delivery.event
+        headers = event_headers(delivery, self._now())
+        self._send(delivery, headers, event.payload, lambda reply: delivery.settle(self._judge(reply)))
+
+    def _start_batches(self, deliveries: Sequence[Delivery]) -> None:
+        by_target: dict[str, list[Delivery]] = {}
+        for delivery in deliveries:
+            if delivery.begin():
+                by_target.setdefault(delivery.event.to, []).append(delivery)
+        for batch in by_target.values():
+            size = batch[0].tenant.batch
+            for start in range(0, len(batch), size):
+                self._send_batch(batch[start : start + size])
+
+    def _send_batch(self, batch: list[Delivery]) -> None:
+        body = batch_body(batch)
+        headers = batch_headers(batch[0].tenant, body, batch[0].event.name, self._now())
+        self._send(batch[0], headers, body, lambda reply: self._settle_batch(batch, reply))
+
+    def _send(
+        self, first: Delivery, headers: bytes, body: bytes, done: Callable[[HttpReply | HttpFailure], None]
+    ) -> None:
+        try:
+            scheme, host, port, target = split_url(first.event.to)
+        except InvalidInput as invalid:
+            done(HttpFailure("refused-address", invalid.reason))
+            return
+        request = HttpRequest(scheme, host, port, "POST", target, headers, body)
+        self._pool.send(request, first.tenant.timeout_ms / 1_000, done)
+
+    def _settle_batch(self, batch: list[Delivery], reply: HttpReply | HttpFailure) -> None:
+        whole = self._judge(reply)
+        single: dict[str, Outcome] = {}
+        if whole.result == "delivered" and isinstance(reply, HttpReply) and reply.body.lstrip()[:1] == b"{":
+            single = self._single_results(reply)
+        for delivery in batch:
+            delivery.settle(single.get(delivery.event.name, whole))
+
+    def _single_results(self, reply: HttpReply) -> dict[str, Outcome]:
+        """What a receiver of a batch says of single events: `{"results": [{"id": …, "status": 503}, …]}`."""
+        try:
+            results = _decode_results(reply.body).results
+        except msgspec.MsgspecError:
+            return {}  # Some other JSON: the batch was taken as a whole.
+        return {
+            result.id: _classified(result.status, result.reason or f"status {result.status}", None)
+            for result in results
+        }
+
+    def _judge(self, reply: HttpReply | HttpFailure) -> Outcome:
+        if isinstance(reply, HttpFailure):
+            if reply.kind == "timeout":
+                return Outcome("timeout", reply.reason)
+            return Outcome("refused" if reply.kind == "refused-address" else "failed", f"{reply.kind}: {reply.reason}")
+        status = reply.status
+        if 200 <= status < 300:
+            return Outcome("delivered", None, status)
+        text = reply.body[:_REASON_LENGTH].decode("utf-8", "replace")
+        reason = f"HTTP {status}" + (f": {text}" if text.strip() else "")
+        if 300 <= status < 400:
+            reason = f"HTTP {status}: redirects are not followed; schedule to {reply.headers.get('location', 'its target')!r}"
+        return _classified(status, reason, self._retry_after_ms(reply))
+
+    def _retry_after_ms(self, reply: HttpReply) -> int | None:
+        value = reply.headers.get("retry-after")
+        if value is None:
+            return None
+        if value.isdecimal() and value.isascii():
+            return min(int(value[:9]) * 1_000, DAY_MS)
+        try:
+            at = int(parsedate_to_datetime(value).timestamp() * 1_000)
+        except (ValueError, OverflowError):
+            return None
+        return min(max(at - self._now(), 0), DAY_MS)
+
+
+def _classified(status: int, reason: str, retry_after_ms: int | None) -> Outcome:
+    if 200 <= status < 300:
+        return Outcome("delivered", None, status)
+    if 400 <= status < 500 and status not in _TRY_AGAIN:
+        return Outcome("refused", reason, status)
+    return Outcome("failed", reason, status, retry_after_ms)

@@ -1,0 +1,101 @@
+"""A tenant's policy as people write it, in a settings file: durations and sizes in words."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from everbell.core.spec import Duration, RetrySpec, retry_of
+from everbell.core.target import group_of
+from everbell.core.tenant import Limits, Tenant, check_tenant_name
+from everbell.core.time import parse_duration
+from everbell.errors import InvalidInput
+
+Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
+
+_SIZE = re.compile(r"(\d{1,12})\s*(B|kB|KiB|MB|MiB|GB|GiB)?", re.ASCII | re.IGNORECASE)
+_SIZES = {"b": 1, "kb": 1_000, "kib": 1 << 10, "mb": 1_000_000, "mib": 1 << 20, "gb": 1_000_000_000, "gib": 1 << 30}
+_SECRET_BYTES = range(24, 65)
+
+
+class LimitsSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """The largest of everything that a tenant may send."""
+
+    payload: str | int = "256KiB"
+    batch_events: Positive = 20_000
+    headers: Positive = 32
+    header_bytes: Positive = 4_096
+    tags: Positive = 16
+    depth: Positive = 64
+    horizon: Duration | None = None
+
+
+class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """One `[tenants.NAME]` table; `[defaults]` has the same fields."""
+
+    to: str | None = None
+    retry: RetrySpec = RetrySpec()
+    on_dead: Literal["block", "park"] = "block"
+    retention: Duration = "1d"
+    timeout: Duration = "10s"
+    lease: Duration = "30s"
+    in_flight: Positive = 128
+    batch: Annotated[int, Meta(ge=1, le=1_000)] = 1
+    secrets: tuple[str, ...] = ()
+    limits: LimitsSpec = LimitsSpec()
+
+
+def tenant_of(name: str, spec: TenantSpec) -> Tenant:
+    """The policy, checked. Raises `InvalidInput` naming the field."""
+    if spec.to is not None:
+        group_of(spec.to)
+    for secret in spec.secrets:
+        _check_secret(secret)
+    limits = spec.limits
+    return Tenant(
+        name=check_tenant_name(name),
+        to=spec.to,
+        retry=retry_of(spec.retry),
+        on_dead=spec.on_dead,
+        retention_ms=parse_duration(spec.retention, "retention"),
+        timeout_ms=_positive(parse_duration(spec.timeout, "timeout"), "timeout"),
+        lease_ms=_positive(parse_duration(spec.lease, "lease"), "lease"),
+        in_flight=spec.in_flight,
+        batch=spec.batch,
+        secrets=spec.secrets,
+        limits=Limits(
+            payload_bytes=parse_size(limits.payload, "limits.payload"),
+            batch_events=limits.batch_events,
+            headers=limits.headers,
+            header_bytes=limits.header_bytes,
+            tags=limits.tags,
+            depth=limits.depth,
+            horizon_ms=None if limits.horizon is None else parse_duration(limits.horizon, "limits.horizon"),
+        ),
+    )
+
+
+def parse_size(value: str | int, field: str) -> int:
+    """Read `64MiB`, `200kB` or a number of bytes."""
+    match = _SIZE.fullmatch(str(value).strip())
+    if match is None:
+        raise InvalidInput(f"{value!r} is not a size such as 64MiB, 200kB or a number of bytes", field)
+    return int(match[1]) * _SIZES[(match[2] or "B").lower()]
+
+
+def _positive(duration_ms: int, field: str) -> int:
+    if duration_ms == 0:
+        raise InvalidInput("must be longer than nothing", field)
+    return duration_ms
+
+
+def _check_secret(secret: str) -> None:
+    try:
+        size = len(b64decode(secret.removeprefix("whsec_"), validate=True))
+    except ValueError:
+        size = 0
+    if not secret.startswith("whsec_") or size not in _SECRET_BYTES:
+        raise InvalidInput("a secret is whsec_ followed by the base64 of 24 to 64 random bytes", "secrets")

@@ -1,0 +1,173 @@
+"""The engine's ports as a gateway has them: every call goes over the link."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from everbell.channels.queue import Lease
+from everbell.core.event import Event
+from everbell.core.retry import Outcome
+from everbell.core.spec import Draft
+from everbell.engine.port import Seen
+from everbell.errors import EverbellError
+from everbell.server.link import GatewayEnd, PackedChange, PackedSeen, Scheduled, unpack_error
+from everbell.stores.port import Counts, Filter
+
+PACK_DRAFTS = 1_000
+"""Packs are cut at about this size, so that the engine can begin to store one while it reads the next."""
+
+Results = list[Seen | EverbellError]
+
+
+class _Pack:
+    """Drafts of one tenant that travel together."""
+
+    __slots__ = ("drafts", "requests", "tenant")
+
+    def __init__(self, tenant: str) -> None:
+        self.tenant = tenant
+        self.drafts: list[Draft] = []
+        self.requests: list[tuple[int, asyncio.Future[Results]]] = []
+
+    def deliver(self, answered: asyncio.Future[Scheduled]) -> None:
+        """Hand each request its part of the answer."""
+        start = 0
+        for count, future in self.requests:
+            if not future.done():
+                error = answered.exception()
+                if error is not None:
+                    future.set_exception(error)
+                else:
+                    future.set_result(self._results(answered.result(), start, start + count))
+            start += count
+
+    def _results(self, scheduled: Scheduled, start: int, end: int) -> Results:
+        return [self._result(scheduled, index) for index in range(start, end)]
+
+    def _result(self, scheduled: Scheduled, index: int) -> Seen | EverbellError:
+        event_id = scheduled.ids[index]
+        if event_id is not None:
+            return Seen(_made(event_id, self.tenant, self.drafts[index]), "scheduled", created=True)
+        seen = scheduled.seen.get(index)
+        return seen.unpack() if seen is not None else unpack_error(scheduled.errors[index])
+
+
+class FarOperations:
+    """`OperationsPort` at the other end of a link."""
+
+    def __init__(self, link: GatewayEnd) -> None:
+        self._link = link
+        self._packs: dict[str, _Pack] = {}
+
+    def schedule(self, tenant: str, drafts: Sequence[Draft]) -> asyncio.Future[Results]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Results] = loop.create_future()
+        if not self._packs:
+            loop.call_soon(self._send_packs)
+        pack = self._packs.get(tenant)
+        if pack is None:
+            pack = self._packs[tenant] = _Pack(tenant)
+        pack.drafts.extend(drafts)
+        pack.requests.append((len(drafts), future))
+        if len(pack.drafts) >= PACK_DRAFTS:
+            self._send(self._packs.pop(tenant))
+        return future
+
+    async def get(self, tenant: str, event_id: str) -> Seen:
+        return await self._see("get", tenant, event_id)
+
+    async def find(self, filter: Filter, cursor: str | None, limit: int) -> tuple[list[Seen], str | None]:
+        packed: tuple[list[PackedSeen], str | None] = await self._link.call("find", filter, cursor, limit)
+        return [seen.unpack() for seen in packed[0]], packed[1]
+
+    async def counts(self) -> Mapping[str, Counts]:
+        counts: dict[str, Counts] = await self._link.call("counts")
+        return counts
+
+    async def replace(self, tenant: str, event_id: str, draft: Draft, version: int | None) -> Seen:
+        return await self._see("replace", tenant, event_id, draft, version)
+
+    async def change(self, tenant: str, event_id: str, fields: Mapping[str, Any], version: int | None) -> Seen:
+        return await self._see("change", tenant, event_id, PackedChange.pack(fields), version)
+
+    async def cancel(self, tenant: str, event_id: str, version: int | None = None) -> Seen:
+        return await self._see("cancel", tenant, event_id, version)
+
+    async def cancel_matching(self, filter: Filter) -> int:
+        count: int = await self._link.call("cancel_matching", filter)
+        return count
+
+    async def ring(self, tenant: str, event_id: str) -> Seen:
+        return await self._see("ring", tenant, event_id)
+
+    async def redrive(self, tenant: str, event_id: str) -> Seen:
+        return await self._see("redrive", tenant, event_id)
+
+    async def redrive_matching(self, filter: Filter) -> int:
+        count: int = await self._link.call("redrive_matching", filter)
+        return count
+
+    async def try_out(self, tenant: str, event_id: str) -> Outcome:
+        outcome: Outcome = await self._link.call("try_out", tenant, event_id)
+        return outcome
+
+    async def _see(self, method: str, *arguments: Any) -> Seen:
+        packed: PackedSeen = await self._link.call(method, *arguments)
+        return packed.unpack()
+
+    def _send_packs(self) -> None:
+        packs, self._packs = self._packs, {}
+        for pack in packs.values():
+            self._send(pack)
+
+    def _send(self, pack: _Pack) -> None:
+        self._link.call("schedule", pack.tenant, pack.drafts).add_done_callback(pack.deliver)
+
+
+class FarLeases:
+    """`LeasesPort` at the other end of a link."""
+
+    def __init__(self, link: GatewayEnd) -> None:
+        self._link = link
+
+    async def lease(self, tenant: str, queue: str, limit: int, wait_ms: int, lease_ms: int | None) -> list[Lease]:
+        leases: list[Lease] = await self._link.call("lease", tenant, queue, limit, wait_ms, lease_ms)
+        return leases
+
+    async def acknowledge(self, tenant: str, queue: str, tokens: Sequence[str]) -> list[str]:
+        return await self._tokens("acknowledge", tenant, queue, tokens)
+
+    async def fail(self, tenant: str, queue: str, failures: Mapping[str, Outcome]) -> list[str]:
+        return await self._tokens("fail", tenant, queue, failures)
+
+    async def extend(self, tenant: str, queue: str, tokens: Sequence[str], lease_ms: int) -> list[str]:
+        return await self._tokens("extend", tenant, queue, tokens, lease_ms)
+
+    async def _tokens(self, method: str, *arguments: Any) -> list[str]:
+        lost: list[str] = await self._link.call(method, *arguments)
+        return lost
+
+
+def _made(event_id: str, tenant: str, draft: Draft) -> Event:
+    """The event as users see it; where it lies is the engine's business."""
+    return Event(
+        event_id,
+        tenant,
+        0,
+        0,
+        draft.due_at,
+        draft.due_at,
+        draft.to,
+        draft.payload,
+        0,
+        draft.key,
+        content_type=draft.content_type,
+        headers=draft.headers,
+        tags=draft.tags,
+        retry=draft.retry,
+        repeat=draft.repeat,
+        expires_ms=draft.expires_ms,
+        traceparent=draft.traceparent,
+    )

@@ -1,0 +1,252 @@
+"""The link between a gateway and the engine: calls of the engine's ports, packed, over a stream socket.
+
+A frame is a length and a msgpack array. The table `CALLS` types every argument and result, so nothing is decoded into
+something that it was not. Scheduling is packed twice: what a gateway takes in during one turn of its loop travels as
+one call, and what was made is answered by its id alone, for the gateway still has the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+import everbell.errors
+from everbell.channels.queue import Lease
+from everbell.core.event import Event, Record, Repeat, Status
+from everbell.core.retry import Outcome, Retry
+from everbell.core.spec import Draft
+from everbell.engine.port import Seen
+from everbell.errors import EverbellError, InvalidInput, Overloaded
+from everbell.stores.port import Counts, Filter
+
+_LENGTH = struct.Struct(">I")
+_encode = msgspec.msgpack.encode
+
+
+class Ask(Struct, array_like=True, frozen=True):
+    """A call: its number is repeated in the answer."""
+
+    number: int
+    method: str
+    arguments: Raw
+
+
+class Answer(Struct, array_like=True, frozen=True):
+    """The result, or the error, as (class, message, field or seconds to wait)."""
+
+    number: int
+    result: Raw | None
+    error: tuple[str, str, str | int | None] | None = None
+
+
+class PackedSeen(Struct, array_like=True, frozen=True):
+    """`Seen` with its union spelled out."""
+
+    event: Event | None
+    record: Record | None
+    status: Status
+    created: bool
+
+    @classmethod
+    def pack(cls, seen: Seen) -> PackedSeen:
+        event = seen.event
+        if isinstance(event, Event):
+            return cls(event, None, seen.status, seen.created)
+        return cls(None, event, seen.status, seen.created)
+
+    def unpack(self) -> Seen:
+        event = self.event or self.record
+        assert event is not None, "one of the two is there"
+        return Seen(event, self.status, self.created)
+
+
+class PackedChange(Struct, array_like=True, frozen=True):
+    """The fields of `Event` that `core.spec.changes_of` may set."""
+
+    due_at: int | None = None
+    to: str | None = None
+    payload: bytes | None = None
+    headers: tuple[tuple[str, str], ...] | None = None
+    tags: tuple[str, ...] | None = None
+    named: tuple[str, ...] = ()
+    """Which fields are set; the ones below may be set to None."""
+    content_type: str | None = None
+    retry: Retry | None = None
+    repeat: Repeat | None = None
+    expires_ms: int | None = None
+
+    @classmethod
+    def pack(cls, fields: Mapping[str, Any]) -> PackedChange:
+        return cls(named=tuple(fields), **fields)
+
+    def unpack(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.named}
+
+
+class Scheduled(Struct, array_like=True, frozen=True):
+    """What became of many drafts: the ids of those that were made, and what happened to the others, by index."""
+
+    ids: list[str | None]
+    seen: dict[int, PackedSeen]
+    errors: dict[int, tuple[str, str, str | int | None]]
+
+
+class Call(Struct, frozen=True):
+    """The types of a call."""
+
+    arguments: Any
+    result: Any
+
+
+CALLS: dict[str, Call] = {
+    "schedule": Call(tuple[str, list[Draft]], Scheduled),
+    "get": Call(tuple[str, str], PackedSeen),
+    "find": Call(tuple[Filter, str | None, int], tuple[list[PackedSeen], str | None]),
+    "counts": Call(tuple[()], dict[str, Counts]),
+    "replace": Call(tuple[str, str, Draft, int | None], PackedSeen),
+    "change": Call(tuple[str, str, PackedChange, int | None], PackedSeen),
+    "cancel": Call(tuple[str, str, int | None], PackedSeen),
+    "cancel_matching": Call(tuple[Filter], int),
+    "ring": Call(tuple[str, str], PackedSeen),
+    "redrive": Call(tuple[str, str], PackedSeen),
+    "redrive_matching": Call(tuple[Filter], int),
+    "try_out": Call(tuple[str, str], Outcome),
+    "lease": Call(tuple[str, str, int, int, int | None], list[Lease]),
+    "acknowledge": Call(tuple[str, str, list[str]], list[str]),
+    "fail": Call(tuple[str, str, dict[str, Outcome]], list[str]),
+    "extend": Call(tuple[str, str, list[str], int], list[str]),
+    "metrics": Call(tuple[()], str),
+    "health": Call(tuple[()], str | None),
+}
+
+_ARGUMENTS = {name: msgspec.msgpack.Decoder(call.arguments) for name, call in CALLS.items()}
+_RESULTS = {name: msgspec.msgpack.Decoder(call.result) for name, call in CALLS.items()}
+_ASK = msgspec.msgpack.Decoder(Ask)
+_ANSWER = msgspec.msgpack.Decoder(Answer)
+
+Serve = Callable[[str, tuple[Any, ...]], Awaitable[Any]]
+"""Carries out a call by name; what it returns is of the type in `CALLS`."""
+
+
+class _Frames(asyncio.Protocol):
+    """Cuts the stream into frames."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self.transport: asyncio.Transport | None = None
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        buffer = self._buffer
+        buffer += data
+        start = 0
+        while len(buffer) - start >= 4:
+            end = start + 4 + _LENGTH.unpack_from(buffer, start)[0]
+            if len(buffer) < end:
+                break
+            self.frame(bytes(buffer[start + 4 : end]))
+            start = end
+        if start:
+            del buffer[:start]
+
+    def frame(self, frame: bytes) -> None:
+        raise AssertionError("a frame has a reader")
+
+    def send(self, message: Struct) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            frame = _encode(message)
+            self.transport.write(_LENGTH.pack(len(frame)) + frame)
+
+
+class EngineEnd(_Frames):
+    """The engine's end: carries out what the gateway asks."""
+
+    def __init__(self, serve: Serve) -> None:
+        super().__init__()
+        self._serve = serve
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def frame(self, frame: bytes) -> None:
+        task = asyncio.get_running_loop().create_task(self._carry_out(_ASK.decode(frame)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        for task in self._tasks:
+            task.cancel()
+
+    async def _carry_out(self, ask: Ask) -> None:
+        try:
+            result = await self._serve(ask.method, _ARGUMENTS[ask.method].decode(ask.arguments))
+        except EverbellError as refused:
+            self.send(Answer(ask.number, None, pack_error(refused)))
+        else:
+            self.send(Answer(ask.number, Raw(_encode(result))))
+
+
+class GatewayEnd(_Frames):
+    """The gateway's end: asks, and waits for answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._number = 0
+        self._asked: dict[int, tuple[str, asyncio.Future[Any]]] = {}
+
+    def call(self, method: str, *arguments: Any) -> asyncio.Future[Any]:
+        """Ask the engine. The future has the result, or raises what the engine raised."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if self.lost.done():
+            future.set_exception(Overloaded("the engine is gone; nothing of this request is known to be stored"))
+            return future
+        self._number += 1
+        self._asked[self._number] = (method, future)
+        self.send(Ask(self._number, method, Raw(_encode(arguments))))
+        return future
+
+    def frame(self, frame: bytes) -> None:
+        answer = _ANSWER.decode(frame)
+        method, future = self._asked.pop(answer.number)
+        if future.done():
+            return
+        if answer.error is not None:
+            future.set_exception(unpack_error(answer.error))
+        elif answer.result is not None:
+            future.set_result(_RESULTS[method].decode(answer.result))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        for _, future in self._asked.values():
+            if not future.done():
+                future.set_exception(Overloaded("the engine ended before it answered; the outcome is unknown"))
+        self._asked.clear()
+
+
+def pack_error(error: EverbellError) -> tuple[str, str, str | int | None]:
+    """An error as it travels."""
+    name = type(error).__name__ if hasattr(everbell.errors, type(error).__name__) else "EverbellError"
+    if isinstance(error, InvalidInput):
+        return name, error.reason, error.field
+    return name, str(error), error.retry_after_s if isinstance(error, Overloaded) else None
+
+
+def unpack_error(packed: tuple[str, str, str | int | None]) -> EverbellError:
+    """The error at the other end."""
+    name, message, extra = packed
+    kind: Any = getattr(everbell.errors, name)
+    error = kind(message) if extra is None else kind(message, extra)
+    assert isinstance(error, EverbellError)
+    return error

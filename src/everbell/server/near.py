@@ -1,0 +1,63 @@
+"""The engine's end of a link: what a gateway asks for by name, carried out on the engine's own ports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from everbell.core.spec import Draft
+from everbell.engine.leases import Leases
+from everbell.engine.operations import Operations
+from everbell.engine.port import Seen
+from everbell.errors import EverbellError
+from everbell.server.link import CALLS, PackedChange, PackedSeen, Scheduled, pack_error
+
+
+class Near:
+    """Serves links."""
+
+    def __init__(
+        self, operations: Operations, leases: Leases, metrics: Callable[[], str], health: Callable[[], str | None]
+    ) -> None:
+        self._operations = operations
+        self._leases = leases
+        self._metrics = metrics
+        self._health = health
+
+    async def serve(self, method: str, arguments: tuple[Any, ...]) -> Any:
+        """Carry out one of `CALLS`."""
+        assert method in CALLS, "gateway and engine are of one version"
+        match method:
+            case "schedule":
+                return await self._schedule(*arguments)
+            case "find":
+                found, cursor = await self._operations.find(*arguments)
+                return [PackedSeen.pack(seen) for seen in found], cursor
+            case "change":
+                return await self._change(*arguments)
+            case "metrics":
+                return self._metrics()
+            case "health":
+                return self._health()
+            case "lease" | "acknowledge" | "fail" | "extend":
+                return await getattr(self._leases, method)(*arguments)
+            case _:
+                result = await getattr(self._operations, method)(*arguments)
+                return PackedSeen.pack(result) if isinstance(result, Seen) else result
+
+    async def _change(self, tenant: str, event_id: str, change: PackedChange, version: int | None) -> PackedSeen:
+        return PackedSeen.pack(await self._operations.change(tenant, event_id, change.unpack(), version))
+
+    async def _schedule(self, tenant: str, drafts: Sequence[Draft]) -> Scheduled:
+        results = await self._operations.schedule(tenant, drafts)
+        scheduled = Scheduled([], {}, {})
+        for index, result in enumerate(results):
+            if isinstance(result, EverbellError):
+                scheduled.ids.append(None)
+                scheduled.errors[index] = pack_error(result)
+            elif result.created:
+                scheduled.ids.append(result.event.id)
+            else:
+                scheduled.ids.append(None)
+                scheduled.seen[index] = PackedSeen.pack(result)
+        return scheduled

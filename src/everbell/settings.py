@@ -1,0 +1,255 @@
+"""The settings of a server: from flags, then `EVERBELL_*` variables, then a TOML file, then defaults.
+
+`SETTINGS` is the one table of all of them; flags, variables, file keys and the documentation are made from it. Settings are
+checked once, when they are built, and passed in from there; nothing reads them from anywhere else.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from everbell.core.policy import TenantSpec, parse_size, tenant_of
+from everbell.core.tenant import Tenants
+from everbell.core.time import parse_duration
+from everbell.engine.engine import EngineSettings
+from everbell.errors import EverbellError, InvalidInput
+
+Network = IPv4Network | IPv6Network
+
+_LOOPBACK: tuple[Network, ...] = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
+
+
+class SettingsError(EverbellError):
+    """A setting is missing, unknown or wrong. The message says where it came from and what would be right."""
+
+
+class Setting(Struct, frozen=True):
+    """One setting: `--name`, `EVERBELL_NAME`, `name = …` in the file."""
+
+    name: str
+    default: str
+    read: Callable[[str], object]
+    help: str
+    metavar: str | None = None
+    """None for a switch."""
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return "EVERBELL_" + self.name.upper()
+
+
+def _listen(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65_535:
+        raise InvalidInput(f"{text!r} is not an address; write HOST:PORT, such as 127.0.0.1:8420")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _networks(text: str) -> tuple[Network, ...]:
+    try:
+        return tuple(ip_network(part.strip()) for part in text.split(",") if part.strip())
+    except ValueError as wrong:
+        raise InvalidInput(f"{wrong}; write networks such as 10.0.0.0/8,192.168.7.0/24") from None
+
+
+def _number(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isdecimal() or not low <= int(text) <= high:
+            raise InvalidInput(f"{text!r} is not a number from {low} to {high}")
+        return int(text)
+
+    return read
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in ("true", "false", "1", "0", "yes", "no"):
+        raise InvalidInput(f"{text!r} is neither true nor false")
+    return text.lower() in ("true", "1", "yes")
+
+
+def _level(text: str) -> str:
+    if text.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+        raise InvalidInput(f"{text!r} is not one of debug, info, warning, error")
+    return text.upper()
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("store", "rocksdb:./everbell-data", str, "where events are kept: rocksdb:PATH or memory:", "URL"),
+    Setting("listen", "127.0.0.1:8420", _listen, "the address of the HTTP API; port 0 takes any free one", "HOST:PORT"),
+    Setting("gateways", "0", _number(0, 64), "processes that do HTTP and JSON before the engine", "N"),
+    Setting("memory", "128MiB", lambda text: parse_size(text, "memory"), "what events in memory may take", "SIZE"),
+    Setting(
+        "lookahead", "3s", lambda text: parse_duration(text, "lookahead"), "how far ahead events are loaded", "TIME"
+    ),
+    Setting("in_flight", "4096", _number(1, 1_000_000), "attempts under way at a time, over all targets", "N"),
+    Setting("drain", "10s", lambda text: parse_duration(text, "drain"), "how long a stop waits for attempts", "TIME"),
+    Setting("partitions", "256", _number(1, 65_536), "slices of a new store; fixed once it is made", "N"),
+    Setting(
+        "reserve_disk",
+        "64MiB",
+        lambda text: parse_size(text, "reserve_disk"),
+        "when less is free, new events are refused so that stored ones can still be finished",
+        "SIZE",
+    ),
+    Setting("max_body", "64MiB", lambda text: parse_size(text, "max_body"), "the largest request body", "SIZE"),
+    Setting(
+        "allow_targets",
+        "",
+        _networks,
+        "private networks that may be delivered to; loopback is allowed while listening on loopback",
+        "CIDR,…",
+    ),
+    Setting("insecure", "false", _switch, "listen beyond loopback without access keys"),
+    Setting("log_level", "info", _level, "debug, info, warning or error", "LEVEL"),
+    Setting("ready_file", "", str, "write the server's URL into this file when it is ready", "FILE"),
+)
+
+_BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+
+class Settings(Struct, frozen=True):
+    """All settings of a server, checked."""
+
+    store: str
+    host: str
+    port: int
+    gateways: int
+    engine: EngineSettings
+    partitions: int
+    reserve_disk_bytes: int
+    body_bytes_max: int
+    allow_targets: tuple[Network, ...]
+    log_level: str
+    ready_file: str
+    tenants: Tenants
+
+
+def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | None) -> Settings:
+    """Build the settings. `flags` has the names that were given on the command line. Raises `SettingsError`."""
+    document = _read_file(file) if file else {}
+    values = {setting.name: _value(setting, flags, environment, document, file) for setting in SETTINGS}
+    _refuse_unknown_variables(environment)
+    host, port = values["listen"]
+    if not _is_loopback(host) and not values["insecure"]:
+        raise SettingsError(
+            f"listening on {host} lets everybody there schedule deliveries, and there are no access keys;"
+            " listen on 127.0.0.1, or insist with --insecure"
+        )
+    return Settings(
+        store=values["store"],
+        host=host,
+        port=port,
+        gateways=values["gateways"],
+        engine=EngineSettings(
+            memory_bytes=values["memory"],
+            lookahead_ms=max(values["lookahead"], 200),
+            in_flight=values["in_flight"],
+            drain_s=values["drain"] / 1_000,
+        ),
+        partitions=values["partitions"],
+        reserve_disk_bytes=values["reserve_disk"],
+        body_bytes_max=values["max_body"],
+        allow_targets=values["allow_targets"] + (_LOOPBACK if _is_loopback(host) else ()),
+        log_level=values["log_level"],
+        ready_file=values["ready_file"],
+        tenants=_tenants(document, file),
+    )
+
+
+def _value(
+    setting: Setting,
+    flags: Mapping[str, str],
+    environment: Mapping[str, str],
+    document: Mapping[str, Any],
+    file: str | None,
+) -> Any:
+    if setting.name in flags:
+        text, origin = flags[setting.name], setting.flag
+    elif setting.variable in environment:
+        text, origin = environment[setting.variable], setting.variable
+    elif setting.name in document:
+        text, origin = _text(document[setting.name]), f"{setting.name} in {file}"
+    else:
+        text, origin = setting.default, setting.flag
+    try:
+        return setting.read(text)
+    except InvalidInput as wrong:
+        raise SettingsError(f"{origin}: {wrong.reason}") from None
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _read_file(file: str) -> dict[str, Any]:
+    try:
+        document = tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except OSError as wrong:
+        raise SettingsError(f"cannot read {file}: {wrong.strerror}") from None
+    except ValueError as wrong:
+        raise SettingsError(f"{file} is not TOML: {wrong}") from None
+    known = [*_BY_NAME, "tenants", "defaults"]
+    for name in document:
+        if name not in known:
+            raise SettingsError(f"{file}: there is no setting {name!r}{_hint(name, known)}")
+    return document
+
+
+def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
+    known = [setting.variable for setting in SETTINGS] + ["EVERBELL_SERVER", "EVERBELL_TENANT", "EVERBELL_TOKEN"]
+    for name in environment:
+        if name.startswith("EVERBELL_") and name not in known:
+            raise SettingsError(f"there is no setting for the variable {name}{_hint(name, known)}")
+
+
+def _tenants(document: Mapping[str, Any], file: str | None) -> Tenants:
+    named = []
+    default = _tenant("default", document.get("defaults", {}), {}, f"{file}: defaults")
+    for name, table in document.get("tenants", {}).items():
+        named.append(_tenant(name, table, document.get("defaults", {}), f"{file}: tenants.{name}"))
+    return Tenants(default, tuple(named))
+
+
+def _tenant(name: str, table: object, defaults: Mapping[str, Any], where: str) -> Any:
+    if not isinstance(table, dict):
+        raise SettingsError(f"{where} is not a table")
+    try:
+        return tenant_of(name, msgspec.convert({**defaults, **table}, TenantSpec, strict=False))
+    except msgspec.ValidationError as wrong:
+        raise SettingsError(f"{where}: {wrong}{_hint_in(str(wrong))}") from None
+    except InvalidInput as wrong:
+        raise SettingsError(f"{where}: {wrong}") from None
+
+
+def _hint_in(message: str) -> str:
+    """A suggestion for "Object contains unknown field `…`"."""
+    _, marker, rest = message.partition("unknown field `")
+    return _hint(rest.partition("`")[0], [field.name for field in msgspec.structs.fields(TenantSpec)]) if marker else ""
+
+
+def _hint(name: str, known: list[str]) -> str:
+    close = get_close_matches(name, known, 1)
+    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(sorted(known))}"
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -84,7 +84,7 @@ class Engine:
         self._nowhere = NowhereChannel()
         self._settings = settings
         self._on_broken = on_broken
-        partitions = [Partition(index) for index in range(store.partitions)]
+        self._partitions = partitions = [Partition(index) for index in range(store.partitions)]
         self._scribe = scribe = Scribe(store, epoch, self._broke)
         self._agenda = Agenda(clock, self._ring)
         self.dispatcher = Dispatcher(clock, epoch, settings.in_flight)
@@ -101,7 +101,7 @@ class Engine:
         self.dispatcher.lateness = self.meter.began
         floor.on_room = scribe.nudge
         self._ticker: asyncio.TimerHandle | None = None
-        self._swept_at = clock.now()
+        self._started_at = self._swept_at = clock.now()
 
     @classmethod
     async def start(
@@ -154,6 +154,7 @@ class Engine:
     def _tick(self) -> None:
         self._loader.tick()
         self._scribe.nudge()
+        self._lanes.resume_left(self._partitions, self._started_at)
         now = self._clock.now()
         if now - self._swept_at >= _SWEEP_S * 1_000:
             self._swept_at = now

@@ -45,12 +45,12 @@ class Skip:
             self.keys.add(event.tenant, event.key)
 
     def concerns(self, event: Event) -> bool:
-        return (
-            self.keys is not None
-            and event.key is not None
-            and event.position >= self.position
-            and self.keys.perhaps(event.tenant, event.key)
-        )
+        """Whether an event of the same key may have been left behind before this one."""
+        return event.key is not None and event.position >= self.position and self.has_key(event.tenant, event.key)
+
+    def has_key(self, tenant: str, key: str) -> bool:
+        """Whether something of the key may have been left behind."""
+        return self.keys is not None and self.keys.perhaps(tenant, key)
 
 
 class Flow:

@@ -19,15 +19,16 @@ however many keys are blocked. Whether a key may be marked is known from a Bloom
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from everbell.core.event import Event
+from everbell.core.event import Event, position
 from everbell.core.keyfilter import KeyFilter
 from everbell.engine.dispatcher import Dispatcher
 from everbell.engine.entry import Entry, Phase
 from everbell.engine.floor import Floor
+from everbell.engine.partition import Partition
 from everbell.engine.scribe import Scribe
 from everbell.errors import StoreError
 from everbell.stores.port import Block, Change, Move, Page, Refusal, Store, Unblock
@@ -72,16 +73,33 @@ class Lanes:
         self._floor = floor
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._marked = KeyFilter(_FILTER_BITS)
+        self._left: dict[int, list[tuple[str, str]]] = {}
+        """Lines without a head, found at the start, by partition."""
 
     async def recover(self, partition: int) -> None:
-        """Learn which keys are marked, and set lines going that have no head."""
+        """Learn which keys are marked, and which lines have no head."""
         after = ("", "")
         while rows := await self._store.blocked(partition, after, _BLOCKED_PAGE):
             for tenant, key, head in rows:
                 self._marked.add(tenant, key)
                 if head == NOBODY:
-                    self.resume(partition, tenant, key)
+                    self._left.setdefault(partition, []).append((tenant, key))
             after = rows[-1][:2]
+
+    def resume_left(self, partitions: Sequence[Partition], started_at: int) -> None:
+        """Set lines going that were found without a head, in partitions where all that was due at the start is in memory.
+
+        Not before, because an event that is due but was not in line yet may have its place at the front of it.
+        """
+        for index in [index for index in self._left if partitions[index].checkpoint >= position(started_at, 0)]:
+            skips = partitions[index].skips.values()
+            lines = self._left.pop(index)
+            held_up = [name for name in lines if any(skip.has_key(*name) for skip in skips)]
+            if held_up:
+                self._left[index] = held_up
+            for tenant, key in lines:
+                if (tenant, key) not in held_up:
+                    self.resume(index, tenant, key)
 
     def enter(self, entry: Entry) -> None:
         """The entry is due. It is dispatched when its turn in its key has come."""
@@ -238,7 +256,9 @@ class Lanes:
     def _read(self, lane: Lane, page: Page, *, missed: bool) -> None:
         for event in page.events:
             entry = self._floor.admit_to_lane(event)
-            if entry is not None:
+            if entry is None:
+                missed = True  # A user is changing it; if that comes to nothing, it is still in line.
+            else:
                 insort(lane.line, entry, key=_order)
         if page.more or missed:
             lane.horizon = page.events[-1].order if page.events else _NOTHING

@@ -267,7 +267,7 @@ class Operations:
         if event.key is None or entry.under_way:
             return
         self._lanes.ended(entry)
-        if freed or event.state == "waiting":
+        if freed:
             self._lanes.resume(event.partition, event.tenant, event.key)
 
     def _put_back(self, entry: Entry) -> None:

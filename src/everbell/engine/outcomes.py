@@ -126,6 +126,13 @@ class Outcomes:
         for entry, arrives, frees in settled:
             forget(entry)
             if arrives is not None:
-                self._floor.arrive(arrives)
+                self._arrive(arrives)
             if frees:
                 self._lanes.ended(entry)
+
+    def _arrive(self, event: Event) -> None:
+        """The next attempt or occurrence. One that is due already takes its place in the line before the key goes on."""
+        if event.key is None or event.run_at > self._clock.now() or self._floor.is_behind_others(event):
+            self._floor.arrive(event)
+        elif (late := self._floor.admit_to_lane(event)) is not None:
+            self._lanes.enter(late)

@@ -1,0 +1,324 @@
+"""One node in a simulated world: the real engine on virtual time, a store that is slow, full or cut off, receivers that fail,
+crashes at any moment, and the independent checker watching.
+
+Everything that happens follows from the seed. Separate generators drive workload, faults and receivers, so that a change in
+one leaves the others as they were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from everbell.channels.port import Delivery
+from everbell.core.event import Event, Repeat
+from everbell.core.retry import DELIVERED, Outcome, Retry
+from everbell.core.spec import Draft
+from everbell.core.tenant import Tenant, Tenants
+from everbell.engine.engine import Engine, EngineSettings
+from everbell.engine.port import Seen as SeenEvent
+from everbell.entropy import SeededEntropy
+from everbell.errors import Conflict, EverbellError, NotFound, StoreFull
+from everbell.stores.memory import MemoryStore
+from everbell.stores.port import Change, Filter, Refusal, Store
+from everbell.testing import VirtualClock
+from tests.checker import Asked, Checker, Seen
+
+HEALED_MINUTES = 180
+BLOCKING = Tenant(retry=Retry(8, 200, 5_000), in_flight=4)
+PARKING = Tenant("parking", retry=Retry(3, 200, 1_000), on_dead="park", in_flight=4)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How rough a world is."""
+
+    events: int = 150
+    minutes: float = 2.0
+    keys: int = 6
+    targets: int = 4
+    keyed: float = 0.6
+    crashes: int = 2
+    cancels: float = 0.1
+    moves: float = 0.1
+    repeats: float = 0.05
+    failing: float = 0.25
+    store_full: float = 0.03
+    memory_bytes: int = 30_000
+    page_events: int = 7
+    partitions: int = 4
+
+
+class RoughStore:
+    """A store in front of the real one: slow, sometimes full, and cut off by a crash before or after it has written."""
+
+    def __init__(self, inner: Store, dice: random.Random, full: float) -> None:
+        self.inner = inner
+        self.partitions = inner.partitions
+        self._dice = dice
+        self.full = full
+
+    @property
+    def last_sequence(self) -> int:
+        return self.inner.last_sequence
+
+    async def apply(self, changes: Sequence[Change], epoch: int) -> Mapping[int, Refusal]:
+        await asyncio.sleep(self._dice.expovariate(200))
+        if self._dice.random() < self.full:
+            raise StoreFull("the simulated disk is full")
+        result = await self.inner.apply(changes, epoch)
+        await asyncio.sleep(self._dice.expovariate(200))
+        return result
+
+    async def page(self, *arguments: int) -> object:
+        await asyncio.sleep(self._dice.expovariate(500))
+        page = await self.inner.page(*arguments)
+        await asyncio.sleep(self._dice.expovariate(500))
+        return page
+
+    async def close(self) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
+
+
+class Receiver:
+    """A channel and the receivers behind it: they take a while, fail, refuse, and sometimes their answer is lost."""
+
+    holds = False
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            if delivery.begin():
+                task = asyncio.get_running_loop().create_task(self._receive(delivery))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+
+    async def _receive(self, delivery: Delivery) -> None:
+        world = self._world
+        dice = world.receiving
+        began_at = world.clock.now()
+        host = delivery.event.to
+        outcome, accepted, lost = self._decide(host, dice)
+        try:
+            await asyncio.sleep(dice.expovariate(20 if host.endswith("slow") else 200))
+        except asyncio.CancelledError:
+            # The sender died: whether the receiver took it, nobody will know.
+            world.saw(delivery, began_at, accepted, answer_lost=True)
+            raise
+        world.saw(delivery, began_at, accepted, answer_lost=lost)
+        given_up = outcome.result == "refused" or (
+            outcome is not DELIVERED and delivery.attempt == PARKING.retry.max_attempts
+        )
+        if delivery.event.tenant == PARKING.name and given_up:
+            # Parked: its key goes on, so its later occurrences come when they come.
+            world.checker.asked[delivery.event.payload.decode()].moved = True
+        delivery.settle(outcome)
+
+    def _decide(self, host: str, dice: random.Random) -> tuple[Outcome, bool, bool]:
+        if self._world.healed:
+            return DELIVERED, True, False
+        roll = dice.random()
+        failing = 0.9 if host.endswith("bad") else self._world.options.failing
+        if roll >= failing:
+            return DELIVERED, True, False
+        if roll < failing * 0.1:
+            return Outcome("refused", "no"), False, False
+        if roll < failing * 0.4:
+            return Outcome("timeout", "no answer"), True, True
+        return Outcome("failed", "not now", 503), False, False
+
+
+class World:
+    """Runs a workload through crashes, heals, drains, and asks the checker."""
+
+    def __init__(self, seed: int, clock: VirtualClock, options: Options) -> None:
+        self.clock = clock
+        self.options = options
+        self.checker = Checker()
+        self.healed = False
+        self.receiving = random.Random(f"{seed}/receivers")
+        self._work = random.Random(f"{seed}/work")
+        self._faults = random.Random(f"{seed}/faults")
+        self._entropy = SeededEntropy(seed)
+        self._store = RoughStore(
+            MemoryStore(partitions=options.partitions), random.Random(f"{seed}/store"), options.store_full
+        )
+        self._tenants = Tenants(BLOCKING, (PARKING,))
+        self._engine: Engine | None = None
+        self._receiver: Receiver | None = None
+        self._asking: set[asyncio.Task[None]] = set()
+        self.trace: list[str] = []
+        self.least_free = options.memory_bytes
+        self.skipped = 0
+
+    async def run(self) -> list[str]:
+        """The whole story; returns the violations."""
+        await self._boot()
+        crashes = sorted(self._faults.uniform(0, self.options.minutes * 60) for _ in range(self.options.crashes))
+        start = self.clock.now()
+        for index in range(self.options.events):
+            await asyncio.sleep(self._work.expovariate(self.options.events / (self.options.minutes * 60)))
+            while crashes and (self.clock.now() - start) / 1_000 > crashes[0]:
+                crashes.pop(0)
+                await self._crash()
+            self._ask(index)
+        await self._heal_and_drain()
+        return self.checker.violations()
+
+    def saw(self, delivery: Delivery, began_at: int, accepted: bool, *, answer_lost: bool) -> None:
+        """A receiver reports."""
+        event = delivery.event
+        now = self.clock.now()
+        name = event.payload.decode()
+        self.trace.append(
+            f"{now} {name}:{event.occurrence} #{delivery.attempt} e{delivery.epoch} {accepted} {answer_lost}"
+        )
+        self.checker.see(
+            Seen(
+                name,
+                event.occurrence,
+                delivery.attempt,
+                delivery.epoch,
+                event.payload,
+                began_at,
+                now,
+                accepted,
+                answer_lost,
+            )
+        )
+
+    async def _boot(self) -> None:
+        self._receiver = Receiver(self)
+        settings = EngineSettings(
+            memory_bytes=self.options.memory_bytes,
+            page_events=self.options.page_events,
+            in_flight=50,
+            lookahead_ms=2_000,
+        )
+        store: Store = self._store  # type: ignore[assignment]  # It passes on what it does not spoil.
+        self._engine = await Engine.start(
+            store, {"https": self._receiver}, self._tenants, self.clock, self._entropy, settings, self._broke
+        )
+
+    def _broke(self, error: BaseException) -> None:
+        raise AssertionError("the engine broke") from error
+
+    async def _crash(self) -> None:
+        """The process is gone between two steps; what it was doing stays undone, or done and unanswered."""
+        assert self._engine is not None
+        assert self._receiver is not None
+        self.trace.append(f"{self.clock.now()} crash")
+        self.checker.restarts += 1
+        engine, self._engine = self._engine, None
+        for task in list(self._asking):
+            task.cancel()
+        await self._receiver.close()
+        crash(engine)
+        await asyncio.sleep(self._faults.expovariate(1))
+        await self._boot()
+
+    def _ask(self, index: int) -> None:
+        task = asyncio.get_running_loop().create_task(self._one(index))
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    async def _one(self, index: int) -> None:
+        work = self._work
+        if self._engine is None:
+            return
+        tenant = "parking" if index % 3 == 0 else "default"
+        key = f"{tenant}-{work.randrange(self.options.keys)}" if work.random() < self.options.keyed else None
+        lead_ms = int(work.choice((0, 50, 500, 5_000, 30_000)) * work.uniform(0.5, 1.5))
+        name = f"event-{index}"
+        repeat = Repeat(700, 3) if work.random() < self.options.repeats else None
+        target = f"https://host{work.randrange(self.options.targets)}.{work.choice(('fine', 'slow', 'bad'))}"
+        client_id = name if work.random() < 0.5 else None
+        due_at = self.clock.now() + lead_ms
+        draft = Draft(due_at, target, name.encode(), client_id, key, repeat=repeat)
+        asked = Asked(name, due_at, name.encode(), key, index, 3 if repeat else 1, 700 if repeat else 0)
+        self.checker.ask(asked)
+        (result,) = await self._engine.operations.schedule(tenant, [draft])
+        self._watch()
+        if isinstance(result, EverbellError):
+            assert isinstance(result, StoreFull), result
+            asked.refused = True
+            return
+        asked.acknowledged_at = self.clock.now()
+        asked.index = result.event.sequence if isinstance(result.event, Event) else index
+        roll = work.random()
+        pause_s = work.expovariate(1 / 5)
+        if roll < self.options.cancels:
+            await asyncio.sleep(pause_s)
+            await self._cancel(tenant, result, asked)
+        elif roll < self.options.cancels + self.options.moves:
+            await asyncio.sleep(pause_s)
+            await self._move(tenant, result, asked)
+
+    async def _cancel(self, tenant: str, result: SeenEvent, asked: Asked) -> None:
+        if self._engine is None:
+            return
+        asked.cancel_unknown = True
+        try:
+            await self._engine.operations.cancel(tenant, result.event.id)
+        except (Conflict, NotFound, StoreFull):
+            asked.cancel_unknown = False
+        else:
+            asked.cancelled_at = self.clock.now()
+
+    async def _move(self, tenant: str, result: SeenEvent, asked: Asked) -> None:
+        if self._engine is None or asked.every_ms:
+            return
+        due_at = self.clock.now() + self._work.randrange(10_000)
+        asked.moved = True
+        asked.due_at = min(asked.due_at, due_at)
+        try:
+            await self._engine.operations.change(tenant, result.event.id, {"due_at": due_at}, None)
+        except (Conflict, NotFound, StoreFull):
+            pass
+
+    def _watch(self) -> None:
+        if self._engine is not None:
+            self.least_free = min(self.least_free, self._engine.floor.budget.free_bytes)
+            self.skipped += len(self._engine.floor.starved)
+
+    async def _heal_and_drain(self) -> None:
+        """Nothing fails any more, and dead events get another chance: then everything must go out."""
+        self.healed = True
+        self._store.full = 0
+        if self._asking:
+            await asyncio.wait(self._asking)
+        assert self._engine is not None
+        for _ in range(HEALED_MINUTES):
+            await asyncio.sleep(60)
+            for tenant in ("default", "parking"):
+                await self._engine.operations.redrive_matching(Filter(tenant, "dead"))
+            counts = await self._engine.operations.counts()
+            if all(count.pending == 0 and count.dead == 0 for count in counts.values()):
+                break
+        for tenant in ("default", "parking"):
+            found, _ = await self._engine.operations.find(Filter(tenant, "expired"), None, 1_000)
+            for seen in found:
+                self.checker.ended[seen.event.id] = seen.status
+        await self._engine.stop()
+
+
+def crash(engine: Engine) -> None:
+    """Kill an engine in its tracks: its tasks are gone, its timers never fire."""
+    engine._agenda.stop()
+    engine.dispatcher._stopped = True
+    if engine._ticker is not None:
+        engine._ticker.cancel()
+    if engine._scribe._task is not None:
+        engine._scribe._task.cancel()

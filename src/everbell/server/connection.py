@@ -1,0 +1,318 @@
+"""One HTTP/1.1 connection: requests are answered in the order in which they came, and a client can take only so much.
+
+A request passes four stations, each of them bounded:
+
+    bytes not parsed yet ─► waiting (parsed, not begun) ─► pending (with the handler) ─► out (encoded) ─► transport
+
+It moves on while there is room: fewer than `pipelined_max` pending, and a transport that takes bytes. Where there is
+none, everything behind stays where it is, and the transport is not read. Input is parsed in slices, so that a read full
+of tiny requests cannot become a hundred times its size in objects.
+
+Rules. `_advance` alone moves requests, and is never entered twice: the transport may call back from inside a write,
+and the parser must not be fed from inside itself. What one wake-up produced goes out in one write. No timers: the
+server calls `check` once a second. A connection that ends on a refusal lingers: it says that it will send no more, and
+throws away what comes, since closing with unread input would reset the connection and destroy the answer on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import cast
+
+import msgspec
+
+from everbell.server.message import CLOSE, CONTINUE, Request, Response, encode
+from everbell.server.reader import Refused, RequestReader
+from everbell.server.service import Service
+
+SLICE_BYTES = 16 * 1024
+FLUSH_BYTES = 64 * 1024
+LINGER_S = 2.0
+RETRY_AFTER = (("retry-after", "1"),)
+
+# The answer or the future of it, method, raw path, and the `connection` line it is to carry.
+_Exchange = tuple[Response | asyncio.Future[Response], str, str, bytes]
+
+
+class Connection(asyncio.Protocol):
+    """The protocol of one accepted socket."""
+
+    __slots__ = (
+        "_advancing",
+        "_deaf",
+        "_ending",
+        "_hung_up",
+        "_lingers",
+        "_lost",
+        "_out",
+        "_out_bytes",
+        "_pending",
+        "_pipelined_max",
+        "_reader",
+        "_reading_paused",
+        "_refusal",
+        "_service",
+        "_since_s",
+        "_stalled",
+        "_time",
+        "_transport",
+        "_unparsed",
+        "_unsent_bytes",
+        "_waiting",
+        "gone",
+    )
+
+    _transport: asyncio.Transport
+    _reader: RequestReader
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._pipelined_max = service.limits.pipelined_max
+        self._time = service.loop.time
+        self._unparsed: bytes | memoryview = b""
+        self._waiting: deque[tuple[Request, bytes]] = deque()
+        self._pending: deque[_Exchange] = deque()
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._refusal: Response | None = None  # Goes out after all pending answers, then the connection ends.
+        self._advancing = False
+        self._stalled = False  # The client does not take what it asked for.
+        self._reading_paused = False
+        self._deaf = False  # Whatever else comes in is thrown away.
+        self._ending = False  # Hang up when `out` was written.
+        self._lingers = False  # Hang up by saying so, and wait for the client to close.
+        self._hung_up = False
+        self._lost = False
+        self._since_s = 0.0  # When the wait that `check` judges began: idle, stalled or hung up.
+        self._unsent_bytes = 0
+        self.gone = False  # The client closed its side; see Request.abandoned.
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports do everything that asyncio.Transport names, without deriving from it.
+        self._transport = cast(asyncio.Transport, transport)
+        self._since_s = self._time()
+        peer = transport.get_extra_info("peername")
+        address = str(peer[0]) if isinstance(peer, tuple) else ""
+        service = self._service
+        self._reader = RequestReader(service.limits, service.heads, self, address, self._time, self._take)
+        if not self._service.enter(self):
+            refusal = self._service.problem(503, "The server has too many connections: try again in a second.")
+            self._refuse(msgspec.structs.replace(refusal, headers=refusal.headers + RETRY_AFTER))
+        elif self._service.draining:
+            self._hang_up()
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
+        self._unparsed = bytes(self._unparsed) + data if self._unparsed else data
+        self._advance()
+
+    def eof_received(self) -> bool:
+        """A client that closes its side may still want its answers; one with none to come is done."""
+        self.gone = self._deaf = True
+        return bool(self._pending or self._waiting or self._unparsed) and not self._hung_up
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = self._deaf = self.gone = True
+        self._unparsed = b""
+        self._waiting.clear()
+        self._pending.clear()
+        self._out.clear()
+        self._reader.close()
+        self._service.leave(self)
+
+    def pause_writing(self) -> None:
+        self._stalled = True
+        self._since_s = self._time()
+        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self._pace_reading()
+
+    def resume_writing(self) -> None:
+        self._stalled = False
+        self._since_s = self._time()
+        self._advance()
+
+    # What the server calls.
+
+    def check(self, now_s: float) -> None:
+        """End the connection if what it waits for took too long."""
+        limits = self._service.limits
+        unsent_bytes = self._transport.get_write_buffer_size()
+        if unsent_bytes < self._unsent_bytes:
+            self._since_s = now_s  # Slow is not stalled.
+        self._unsent_bytes = unsent_bytes
+        waited_s = now_s - self._since_s
+        if self._hung_up or self._stalled:
+            if waited_s >= (limits.read_timeout_s if unsent_bytes else LINGER_S):
+                self._transport.abort()
+        elif self._reader.in_message and not self._deaf:
+            if not self._reading_paused and now_s - self._reader.began_s >= limits.read_timeout_s:
+                self._refuse(self._service.problem(408, "The request did not arrive in time: send it again."))
+        elif waited_s >= limits.idle_timeout_s and not self._busy():
+            self._hang_up()
+
+    def drain(self) -> None:
+        """The server stops: close now if idle, else with the last answer."""
+        if not self._busy() and not self._reader.in_message and not self._hung_up:
+            self._hang_up()
+
+    def abort(self) -> None:
+        """Close without waiting for anything."""
+        self._transport.abort()
+
+    # Requests on their way.
+
+    def _busy(self) -> bool:
+        return bool(self._pending or self._waiting or self._unparsed or self._refusal)
+
+    def _advance(self) -> None:
+        if self._advancing or self._lost:
+            return
+        self._advancing = True
+        while not self._stalled and len(self._pending) < self._pipelined_max:
+            if self._waiting:
+                self._begin(*self._waiting.popleft())
+            elif self._unparsed:
+                self._parse_slice()
+            else:
+                break
+        self._advancing = False
+        if not self._pending and (self._refusal is not None or self.gone or self._reader.awaits_continue):
+            self._conclude()
+        if self._out or self._ending:
+            self._flush()
+        if self._reading_paused or self._unparsed or self._waiting or self._pending:
+            self._pace_reading()
+
+    def _parse_slice(self) -> None:
+        data, self._unparsed = self._unparsed, b""
+        if len(data) > SLICE_BYTES:
+            view = memoryview(data)
+            data, self._unparsed = view[:SLICE_BYTES], view[SLICE_BYTES:]
+        reader = self._reader
+        try:
+            reader.feed(data)
+        except Refused as refused:
+            self._stop_listening()
+            self._refusal = self._service.problem(refused.status, refused.detail)
+        if reader.ended:
+            self._stop_listening()
+
+    def _take(self, request: Request, connection: bytes) -> None:
+        """A request is complete (the reader calls this)."""
+        if self._ending or self._hung_up:
+            return
+        if self._waiting or self._stalled or len(self._pending) >= self._pipelined_max:
+            self._waiting.append((request, connection))
+        else:
+            self._begin(request, connection)
+
+    def _begin(self, request: Request, connection: bytes) -> None:
+        answer = self._service.answer(request)
+        if not isinstance(answer, Response):
+            if not answer.done():
+                self._pending.append((answer, request.method, request.raw_path, connection))
+                answer.add_done_callback(self._on_answer)
+                return
+            answer = self._service.response_of(answer, request.method, request.raw_path)
+        if self._pending:
+            self._pending.append((answer, request.method, request.raw_path, connection))
+        else:
+            self._emit(answer, request.method, request.raw_path, connection)
+
+    def _on_answer(self, future: asyncio.Future[Response]) -> None:
+        if self._lost:
+            # Nobody is left to answer, but a failure still belongs in the log.
+            self._service.response_of(future, "", "")
+            return
+        pending = self._pending
+        while pending:
+            answer, method, raw_path, connection = pending[0]
+            if not isinstance(answer, Response):
+                if not answer.done():
+                    break
+                answer = self._service.response_of(answer, method, raw_path)
+            pending.popleft()
+            self._emit(answer, method, raw_path, connection)
+        self._advance()
+
+    def _emit(self, response: Response, method: str, raw_path: str, connection: bytes) -> None:
+        if self._service.draining and not self._pending and not self._waiting:
+            connection = CLOSE
+        try:
+            data = encode(response, method == "HEAD", connection)
+        except Exception as error:
+            response = self._service.failed(method, raw_path, error)
+            data = encode(response, method == "HEAD", connection)
+        self._out.append(data)
+        self._out_bytes += len(data)
+        self._since_s = self._time()
+        if connection is CLOSE:
+            self._ending = True
+            self._stop_listening()
+        elif self._out_bytes >= FLUSH_BYTES:
+            self._flush()
+
+    def _conclude(self) -> None:
+        """Nothing is pending: send what had to wait for that."""
+        if self._waiting:
+            return
+        if self._refusal is not None:
+            refusal, self._refusal = self._refusal, None
+            self._lingers = True
+            self._emit(refusal, "", "", CLOSE)
+        elif self.gone and not self._unparsed:
+            self._ending = True
+        elif self._reader.awaits_continue:
+            self._reader.awaits_continue = False
+            self._out.append(CONTINUE)
+
+    # The transport's two directions.
+
+    def _flush(self) -> None:
+        if self._out:
+            data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+            self._out.clear()
+            self._out_bytes = 0
+            # uvloop raises where asyncio ignores a write after close.
+            if not self._transport.is_closing() and not self._hung_up:
+                self._transport.write(data)
+        if self._ending and not self._hung_up:
+            self._hang_up()
+
+    def _pace_reading(self) -> None:
+        full = not self._deaf and bool(
+            self._stalled or self._waiting or self._unparsed or len(self._pending) >= self._pipelined_max
+        )
+        if full is self._reading_paused or self._transport.is_closing():
+            return
+        self._reading_paused = full
+        if full:
+            self._transport.pause_reading()
+        else:
+            self._reader.began_s = self._time()  # What was not read meanwhile is not the client's delay.
+            self._transport.resume_reading()
+
+    def _stop_listening(self) -> None:
+        self._deaf = True
+        self._unparsed = b""
+
+    def _refuse(self, refusal: Response) -> None:
+        self._stop_listening()
+        self._refusal = refusal
+        self._advance()
+
+    def _hang_up(self) -> None:
+        self._stop_listening()
+        self._hung_up = True
+        self._since_s = self._time()
+        if self._transport.is_closing():
+            return
+        if self._lingers and not self.gone:
+            self._pace_reading()
+            self._transport.write_eof()
+        else:
+            self._transport.close()

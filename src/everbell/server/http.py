@@ -1,0 +1,94 @@
+"""The HTTP/1.1 server: listens, watches its connections, stops without dropping an answer.
+
+It knows nothing of what is served: it is given one handler. A handler that returns a Response is answered at once,
+without a task; one that returns a Future is answered by a callback; only a coroutine costs a task.
+
+Rules. One timer for the whole server, once a second; a connection has none of its own, since arming and cancelling a
+timer per request costs more than answering it. Stopping closes the listening socket, then idle connections, and lets
+busy ones finish with `connection: close`, until the grace is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from everbell.server.connection import Connection
+from everbell.server.limits import ServerLimits
+from everbell.server.message import Handler, Request, Response, problem
+from everbell.server.service import Problem, Service
+
+__all__ = ["Handler", "HttpServer", "Request", "Response", "ServerLimits", "problem"]
+
+CHECK_INTERVAL_S = 1.0
+ABORT_WAIT_S = 1.0
+BACKLOG = 1024
+
+
+class HttpServer:
+    """Serves `handler` on one address. `on_problem` makes the body of the errors found before the handler is asked."""
+
+    def __init__(self, handler: Handler, *, limits: ServerLimits, on_problem: Problem = problem) -> None:
+        self._handler = handler
+        self._limits = limits
+        self._on_problem = on_problem
+        self._service: Service | None = None
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def port(self) -> int:
+        """The port listened on, also when it was chosen by the system."""
+        if self._server is None:
+            raise RuntimeError("the server is not listening: call start() first")
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def start(self, where: socket.socket | tuple[str, int]) -> None:
+        """Listen on an address, or on a bound socket (which may be shared with other processes)."""
+        if self._server is not None:
+            raise RuntimeError("the server was started before: make a new one")
+        loop = asyncio.get_running_loop()
+        service = self._service = Service(self._handler, self._limits, self._on_problem, loop=loop)
+        if isinstance(where, socket.socket):
+            self._server = await loop.create_server(lambda: Connection(service), sock=where, backlog=BACKLOG)
+        else:
+            host, port = where
+            self._server = await loop.create_server(lambda: Connection(service), host, port, backlog=BACKLOG)
+        self._arm()
+
+    async def stop(self, grace_s: float) -> None:
+        """Stop accepting, finish what is in progress for `grace_s` at most, then close what is left."""
+        if self._server is None or self._service is None:
+            return
+        service = self._service
+        service.draining = True
+        self._server.close()
+        for guest in service.guests():
+            guest.drain()
+        if not await self._is_quiet_within(grace_s):
+            for guest in service.guests():
+                guest.abort()
+            service.cancel_tasks()
+            await self._is_quiet_within(ABORT_WAIT_S)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def _is_quiet_within(self, timeout_s: float) -> bool:
+        assert self._service is not None
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._service.quiet.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _arm(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(CHECK_INTERVAL_S, self._check)
+
+    def _check(self) -> None:
+        assert self._service is not None
+        now_s = self._service.loop.time()
+        for guest in self._service.guests():
+            guest.check(now_s)
+        self._arm()

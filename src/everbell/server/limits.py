@@ -1,0 +1,23 @@
+"""What one client may take of the server: every buffer and every wait has a limit, and here are all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """Limits of one HTTP server; what lies beyond each is told to the client with the status named."""
+
+    body_bytes_max: int = 16 * 1024 * 1024  # 413
+    header_bytes_max: int = 16 * 1024  # 431; all headers of a request together
+    request_line_bytes_max: int = 8 * 1024  # 414; the request target
+    read_timeout_s: float = 30.0  # 408; from the first byte of a request to its last, and to take an answer
+    idle_timeout_s: float = 75.0  # closed without a word, as keep-alive connections are
+    connections_max: int = 10_000  # 503
+    pipelined_max: int = 64  # no status: the connection is not read until answers went out
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if getattr(self, field.name) <= 0:
+                raise ValueError(f"{field.name} must be more than 0")

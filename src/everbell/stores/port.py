@@ -2,10 +2,11 @@
 
 Rules that every store keeps, and that `tests/conformance/test_store.py` checks on each:
 
-- `apply` is atomic as a whole, and durable when it returns; its changes take effect in the order given. When it raises, none
-  of them was made or ever will be, except after `StoreBroken`, which means: unknown, end the process and recover.
-- Every write is fenced: it names the epoch under which its writer owns the partitions, and is refused with `Fenced` once a
-  higher epoch was written for one of them.
+- `apply` is atomic as a whole, and durable when it returns; its changes take effect in the order given. When it
+  raises, none of them was made or ever will be, except after `StoreBroken`, which means: unknown, end the process
+  and recover. Cancelling it leaves unknown what was made, too.
+- Every write is fenced: it names the epoch under which its writer owns the partitions, and is refused with `Fenced`
+  once a higher epoch was written for one of them.
 - Every read has a limit. Unfinished events come in order of `Event.position`, waiting ones in `Event.order`.
 - Expected outcomes are values (`Refusal`); exceptions mean that the store failed.
 - The caller has at most one `apply` or `page` under way at a time, so persisting and loading are serialised.
@@ -22,22 +23,32 @@ from everbell.core.event import Event, Record, Status
 
 
 class Add(Struct, frozen=True, gc=False):
-    """A new event. Refused when its id is known and client-given; made ids are new by construction."""
+    """A new event. Refused when its id is client-given and known.
+
+    A record that was to be kept until the new event's `created_at`, or less, does not count. A made id is new by
+    construction, and carries the due time, sequence and partition of the event.
+    """
 
     event: Event
 
 
 class Move(Struct, frozen=True, gc=False):
-    """The event becomes `after`: a retry, a new time, dead, redriven, waiting. Same id, partition and sequence."""
+    """The event becomes `after`: a retry, a new time, dead, redriven, waiting. Same id, partition and sequence; a new
+    due time comes with a new version.
+    """
 
     before: Event
     after: Event
     guarded: bool = False
-    """Refuse unless `before` is what is stored; for changes that users ask for, which race with the engine's own."""
+    """Refuse unless `before` is what is stored, by state, time and version; for changes that users ask for, which
+    race with the engine's own. A change that is not guarded has to be right about it."""
 
 
 class Finish(Struct, frozen=True, gc=False):
-    """The occurrence ended. Its record is kept until `keep_until_at`; `following` is the next occurrence, in the same write."""
+    """The occurrence ended. Its record is kept until `keep_until_at`; `following` is the next occurrence, if any.
+
+    `get` yields the record when nothing follows; those of earlier occurrences can only be found.
+    """
 
     before: Event
     record: Record
@@ -67,7 +78,7 @@ Change = Add | Move | Finish | Block | Unblock
 
 
 class Refusal(Struct, frozen=True):
-    """Why a change was not made: the id is taken by `existing`, or (None) the event is no longer what the change names."""
+    """Why a change was not made: `existing` has the id, or (None) the event is no longer what the change names."""
 
     existing: Event | Record | None
 
@@ -77,13 +88,16 @@ class Poison(Struct, frozen=True):
 
     partition: int
     run_at: int
+    """For a waiting one, its due time."""
     sequence: int
     raw: bytes
     reason: str
+    place: bytes = b""
+    """The store's own name for the place; empty means: among the scheduled events."""
 
 
 class Page(Struct, frozen=True):
-    """Some events in order. `more` tells whether the range goes on; `next_at` is the time of the first event beyond `until_at`."""
+    """Some events in order. `more`: the range goes on; `next_at`: the time of the first event beyond `until_at`."""
 
     events: Sequence[Event]
     more: bool
@@ -92,7 +106,11 @@ class Page(Struct, frozen=True):
 
 
 class Filter(Struct, frozen=True):
-    """Which of a tenant's events to find; None means any. Without a status: the unfinished ones."""
+    """Which of a tenant's events to find; None means any. Without a status: the unfinished ones, but not the dead.
+
+    The times are due times, both included. Scheduled events that ring before `from_at` are left out too, so that a
+    search begins where it says. Only the engine knows what is `delivering`: here it is what is scheduled or retrying.
+    """
 
     tenant: str
     status: Status | None = None
@@ -103,7 +121,7 @@ class Filter(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True):
-    """One page of a search. `cursor` continues it and is None at the end; a page may be short, even empty, before that."""
+    """One page of a search. `cursor` continues it, None is the end; before that, a page may be short, even empty."""
 
     events: Sequence[Event | Record]
     cursor: str | None
@@ -148,9 +166,7 @@ class Store(Protocol):
         """For each (tenant, key) the sequence of the head that blocks it; None where it is not blocked."""
         ...
 
-    async def blocked(
-        self, partition: int, after: tuple[str, str], limit: int
-    ) -> Sequence[tuple[str, str, int]]:
+    async def blocked(self, partition: int, after: tuple[str, str], limit: int) -> Sequence[tuple[str, str, int]]:
         """The blocked keys of a partition after (tenant, key), as (tenant, key, head), in order."""
         ...
 
@@ -159,7 +175,11 @@ class Store(Protocol):
         ...
 
     async def find(self, filter: Filter, cursor: str | None, limit: int) -> Found:
-        """Events that match, in order of due time; finished ones by when their record expires, the latest first."""
+        """Events that match: scheduled ones by position, then waiting ones by key; dead ones by when they died;
+        finished ones by the hour when their record expires, the latest first.
+
+        Raises `InvalidInput` for a cursor that is not of this search.
+        """
         ...
 
     async def counts(self) -> Mapping[str, Counts]:
@@ -167,15 +187,15 @@ class Store(Protocol):
         ...
 
     async def bury(self, poison: Poison) -> None:
-        """Set a row that cannot be decoded aside, with its bytes, so that nobody reads it again."""
+        """Set a row that cannot be decoded aside, so that nobody reads it again. It still counts as pending."""
         ...
 
     async def sweep(self, now: int, limit: int) -> int:
-        """Forget records whose time is over, at most about `limit`; returns how many went."""
+        """Forget up to `limit` records whose hour is over, the oldest hour first; returns how many went."""
         ...
 
     async def backup(self, path: str) -> None:
-        """Write a consistent copy that can be opened as a store, while everything goes on."""
+        """Write a consistent copy that can be opened as a store, while everything goes on. `path` must be new."""
         ...
 
     async def close(self) -> None:

@@ -1,0 +1,247 @@
+"""From changes to one write batch: what each change does to which rows.
+
+Nothing in here writes. A batch is filled while the store stays as it is, so a change that looks at what an earlier
+one of the same batch did finds it in `_view`, which is only made when somebody looks: adding events with made ids,
+ending them and moving them reads nothing.
+
+Counts and the last sequence travel in the same batch as the changes that they count, so a crash cannot part them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import assert_never
+
+from rocksdict import Rdict, WriteBatch
+
+from everbell.core.event import Event, Record
+from everbell.core.ids import PREFIX, is_made
+from everbell.stores import rocksdb_keys as keys
+from everbell.stores.port import Add, Block, Change, Finish, Move, Refusal, Unblock
+from everbell.stores.rocksdb_rows import (
+    DEAD,
+    ENDED,
+    EVENT_FORMAT,
+    PENDING,
+    BadRow,
+    Tally,
+    counts_row,
+    encode,
+    event_row,
+    number_row,
+    read_event,
+    read_record,
+    record_row,
+)
+from everbell.stores.semantics import is_current
+
+Stored = Event | tuple[Record, int]
+"""An unfinished event, or what is kept of it and until when."""
+
+
+class Batch:
+    """The changes of one apply, on their way into one atomic write."""
+
+    def __init__(
+        self,
+        db: Rdict,
+        changes: Sequence[Change],
+        counts: Mapping[str, Tally],
+        last_sequence: int,
+        earliest: list[int],
+    ) -> None:
+        self.batch = WriteBatch(raw_mode=True)
+        self.refusals: dict[int, Refusal] = {}
+        self.counts: dict[str, Tally] = {}
+        """The new counts of the tenants that were touched."""
+        self.last_sequence = last_sequence
+        self.hours: set[int] = set()
+        """The hours into which records were put."""
+        self._db = db
+        self._changes = changes
+        self._stored_counts = counts
+        self._stored_sequence = last_sequence
+        self._earliest = earliest
+        self._view: dict[tuple[str, str], Stored] = {}
+        self._viewed = 0
+
+    def fill(self, start: int, stop: int) -> None:
+        """Take in some of the changes, in order."""
+        # This loop runs for every event that is ever scheduled: it calls no more than it must.
+        put, place, row = self.batch.put, keys.place_key, encode
+        earliest, changes = self._earliest, self._changes
+        last_sequence, tenant, tally = self.last_sequence, None, [0]
+        for index in range(start, stop):
+            change = changes[index]
+            if type(change) is Add:
+                event = change.event
+                run_at = event.run_at
+                if event.id.startswith(PREFIX) and run_at == event.due_at and event.state == "scheduled":
+                    partition, sequence = event.partition, event.sequence
+                    if run_at < earliest[partition]:
+                        earliest[partition] = run_at
+                    put(place(b"E", partition, run_at, sequence), EVENT_FORMAT + row(event))
+                    if event.tenant != tenant:
+                        tenant = event.tenant
+                        tally = self._tally(tenant)
+                    tally[PENDING] += 1
+                    if sequence > last_sequence:
+                        last_sequence = sequence
+                else:
+                    self._add(index, event)
+            elif type(change) is Finish:
+                self._finish(index, change)
+            else:
+                self._change(index, change)
+        self.last_sequence = max(last_sequence, self.last_sequence)
+
+    def seal(self) -> WriteBatch:
+        """All changes are in: add what is counted."""
+        put = self.batch.put
+        for tenant, tally in self.counts.items():
+            put(keys.counts_key(tenant), counts_row(tally))
+        if self.last_sequence != self._stored_sequence:
+            put(keys.SEQUENCE_KEY, number_row(self.last_sequence))
+        return self.batch
+
+    def _change(self, index: int, change: Change) -> None:
+        match change:
+            case Move():
+                self._move(index, change)
+            case Block(partition, tenant, key, head):
+                self.batch.put(keys.head_key(partition, tenant, key), number_row(head))
+            case Unblock(partition, tenant, key):
+                self.batch.delete(keys.head_key(partition, tenant, key))
+            case Finish():
+                self._finish(index, change)
+            case Add():
+                self._add(index, change.event)
+            case _:
+                assert_never(change)
+
+    def _add(self, index: int, event: Event) -> None:
+        """A new event that needs an entry in the index: its id is a client's, or it does not start at home."""
+        if not is_made(event.id):
+            existing = self._existing(index, event)
+            if existing is not None:
+                self.refusals[index] = Refusal(existing)
+                return
+        place = self._put(event)
+        self.batch.put(keys.index_key(event.tenant, event.id), place)
+        self._tally(event.tenant)[DEAD if event.state == "dead" else PENDING] += 1
+        self.last_sequence = max(self.last_sequence, event.sequence)
+
+    def _move(self, index: int, change: Move) -> None:
+        before, after = change.before, change.after
+        if change.guarded and not self._is_stored(index, before):
+            self.refusals[index] = Refusal(None)
+            return
+        self._replace(before, after)
+        if before.state != after.state:
+            tally = self._tally(after.tenant)
+            tally[DEAD if before.state == "dead" else PENDING] -= 1
+            tally[DEAD if after.state == "dead" else PENDING] += 1
+
+    def _finish(self, index: int, change: Finish) -> None:
+        before, record, following = change.before, change.record, change.following
+        if change.guarded and not self._is_stored(index, before):
+            self.refusals[index] = Refusal(None)
+            return
+        tenant, event_id = record.tenant, record.id
+        hour = keys.hour_of(change.keep_until_at)
+        occurrence = None if following is None else record.occurrence
+        place = keys.record_key(hour, tenant, event_id, occurrence)
+        self.batch.put(place, record_row(record, change.keep_until_at))
+        self.hours.add(hour)
+        tally = self._tally(tenant)
+        tally[ENDED[record.status]] += 1
+        if following is not None:
+            self._replace(before, following)
+            return
+        tally[DEAD if before.state == "dead" else PENDING] -= 1
+        self.batch.delete(keys.event_key(before))
+        if not is_made(event_id):
+            self.batch.put(keys.index_key(tenant, event_id), place)
+        elif not keys.is_home(before):
+            self.batch.delete(keys.index_key(tenant, event_id))
+
+    def _replace(self, before: Event, after: Event) -> None:
+        """Put an event in the place of its older form, and keep the index right."""
+        old = keys.event_key(before)
+        new = self._put(after)
+        if old == new:
+            return
+        self.batch.delete(old)
+        made = is_made(after.id)
+        if not (made and keys.is_home(after)):
+            self.batch.put(keys.index_key(after.tenant, after.id), new)
+        elif not keys.is_home(before):
+            self.batch.delete(keys.index_key(after.tenant, after.id))
+
+    def _put(self, event: Event) -> bytes:
+        place = keys.event_key(event)
+        self.batch.put(place, event_row(event))
+        if event.state == "scheduled" and event.run_at < self._earliest[event.partition]:
+            self._earliest[event.partition] = event.run_at
+        return place
+
+    def _tally(self, tenant: str) -> Tally:
+        tally = self.counts.get(tenant)
+        if tally is None:
+            tally = self.counts[tenant] = list(self._stored_counts.get(tenant, (0, 0, 0, 0, 0)))
+        return tally
+
+    def _is_stored(self, index: int, named: Event) -> bool:
+        """Whether an event is still what a guarded change says."""
+        stored = self._seen(index, named.tenant, named.id)
+        if stored is None:
+            row = self._db.get(keys.event_key(named))
+            if row is None:
+                return False
+            try:
+                stored = read_event(row)
+            except BadRow:
+                return False
+        return isinstance(stored, Event) and is_current(stored, named)
+
+    def _existing(self, index: int, event: Event) -> Event | Record | None:
+        """What has the id of a new event already; a record whose time is over does not count, nor what nobody can
+        read.
+        """
+        try:
+            stored = self._seen(index, event.tenant, event.id) or stored_at_index(self._db, event.tenant, event.id)
+        except BadRow:
+            return None
+        if isinstance(stored, tuple):
+            record, keep_until_at = stored
+            return record if keep_until_at > event.created_at else None
+        return stored
+
+    def _seen(self, index: int, tenant: str, event_id: str) -> Stored | None:
+        """What the changes before `index` have made of an event; None if they did not touch it."""
+        for seen in range(self._viewed, index):
+            if seen not in self.refusals:
+                self._note(self._changes[seen])
+        self._viewed = index
+        return self._view.get((tenant, event_id))
+
+    def _note(self, change: Change) -> None:
+        match change:
+            case Add(event) | Move(after=event):
+                self._view[event.tenant, event.id] = event
+            case Finish(record=record, following=following):
+                kept = following or (record, change.keep_until_at)
+                self._view[record.tenant, record.id] = kept
+            case Block() | Unblock():
+                pass
+            case _:
+                assert_never(change)
+
+
+def stored_at_index(db: Rdict, tenant: str, event_id: str) -> Stored | None:
+    """What lies where the index says; None where it says nothing, or where a row was set aside. Raises `BadRow`."""
+    place: bytes | None = db.get(keys.index_key(tenant, event_id))
+    row = None if place is None else db.get(place)
+    if place is None or row is None:
+        return None
+    return read_record(row) if place[:1] == b"H" else read_event(row)

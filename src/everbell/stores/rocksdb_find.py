@@ -1,0 +1,144 @@
+"""Searching a RocksDB store: reading rows in order, and keeping those that match.
+
+There is no index but the order of the keys, so a search reads what may match, a slice at a time: between slices
+others have their turn, and no slice keeps a cursor of RocksDB open for the next. What a slice reads lies in one
+space; scheduled events are merged over all partitions, unless the filter's key tells which one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator
+from heapq import merge
+from struct import Struct
+
+from rocksdict import Rdict
+
+from everbell.core.event import Event, Record
+from everbell.core.ids import partition_of
+from everbell.stores import rocksdb_keys as keys
+from everbell.stores.port import Filter, Found
+from everbell.stores.rocksdb_access import reading, scan, scan_back
+from everbell.stores.rocksdb_rows import BadRow, encode, read_event, read_record
+from everbell.stores.semantics import EXAMINED_MAX, Space, bad_cursor, matches, read_cursor, spaces_of, write_cursor
+
+SLICE = 2_000
+"""Rows that are examined without letting go of the loop."""
+
+_PARTITION = Struct(">H")
+_HOUR = Struct(">I")
+
+Rows = Iterator[tuple[bytes, bytes]]
+"""(place, row): the place is what a cursor remembers, without the tenant."""
+
+
+class Search:
+    """One call of `find`."""
+
+    def __init__(self, db: Rdict, partitions: int, hours: Collection[int], filter: Filter) -> None:
+        self._db = db
+        self._partitions = partitions
+        self._hours = hours
+        self._filter = filter
+        self._needle = encode(filter.tenant)
+        self._rows: dict[Space, Callable[[bytes], Rows]] = {
+            "E": self._scheduled,
+            "W": self._waiting,
+            "D": self._dead,
+            "H": self._finished,
+        }
+
+    async def run(self, cursor: str | None, limit: int) -> Found:
+        """Collect up to `limit` matches, or what is found among `EXAMINED_MAX` rows."""
+        space, place = read_cursor(self._filter, cursor)
+        spaces = spaces_of(self._filter)
+        found: list[Event | Record] = []
+        examined = 0
+        while True:
+            with reading:
+                last, count = self._slice(space, place, found, limit)
+            examined += count
+            if last is not None:
+                place = last
+            elif space == spaces[-1]:
+                return Found(found, None)
+            else:
+                space, place = spaces[-1], b""
+            if len(found) >= limit or examined >= EXAMINED_MAX:
+                return Found(found, write_cursor(space, place))
+            await asyncio.sleep(0)
+
+    def _slice(self, space: Space, place: bytes, found: list[Event | Record], limit: int) -> tuple[bytes | None, int]:
+        """Examine some rows; the place of the last one, or None when the space is at its end, and how many there
+        were.
+        """
+        examined = 0
+        for at, row in self._rows[space](place):
+            examined += 1
+            # Most rows may be those of other tenants: a glance spares their decoding.
+            if self._needle in row:
+                self._keep(space, row, found)
+            if len(found) >= limit or examined >= SLICE:
+                return at, examined
+        return None, examined
+
+    def _keep(self, space: Space, row: bytes, found: list[Event | Record]) -> None:
+        try:
+            event = read_record(row)[0] if space == "H" else read_event(row)
+        except BadRow:
+            return  # Whoever loads it will report it.
+        if matches(self._filter, event):
+            found.append(event)
+
+    def _scheduled(self, place: bytes) -> Rows:
+        _check(place, len(place) in (0, keys.PLACE_BYTES))
+        start = max(place + b"\0" if place else b"", keys.within(max(self._filter.from_at or 0, 0), 0))
+        prefixes = [keys.partition_prefix(b"E", partition) for partition in self._own_partitions()]
+        runs = [self._within(prefix + start, prefix) for prefix in prefixes]
+        return merge(*runs) if len(runs) > 1 else runs[0]
+
+    def _waiting(self, place: bytes) -> Rows:
+        _check(place, not place or len(place) >= _PARTITION.size + keys.PLACE_BYTES)
+        first = _PARTITION.unpack_from(place)[0] if place else 0
+        tenant = self._filter.tenant.encode() + b"\0"
+        for partition in self._own_partitions():
+            if partition < first:
+                continue
+            tenants = keys.partition_prefix(b"W", partition) + tenant
+            prefix = tenants if self._filter.key is None else tenants + self._filter.key.encode() + b"\0"
+            after = place[_PARTITION.size :] + b"\0" if place and partition == first else b""
+            start = max(prefix, tenants + after)
+            for key, row in scan(self._db, start, keys.after_prefix(prefix)):
+                yield _PARTITION.pack(partition) + key[len(tenants) :], row
+
+    def _dead(self, place: bytes) -> Rows:
+        _check(place, len(place) in (0, keys.PLACE_BYTES))
+        prefix = keys.dead_prefix(self._filter.tenant)
+        return self._within(prefix + place + b"\0" if place else prefix, prefix)
+
+    def _finished(self, place: bytes) -> Rows:
+        _check(place, not place or len(place) > _HOUR.size)
+        latest = _HOUR.unpack_from(place)[0] if place else None
+        tenant = self._filter.tenant.encode() + b"\0"
+        for hour in sorted(self._hours, reverse=True):
+            if latest is not None and hour > latest:
+                continue
+            prefix = keys.hour_prefix(hour) + tenant
+            start = prefix + place[_HOUR.size :] if hour == latest else keys.after_prefix(prefix)
+            for key, row in scan_back(self._db, start, prefix):
+                yield _HOUR.pack(hour) + key[len(prefix) :], row
+
+    def _own_partitions(self) -> Iterable[int]:
+        if self._filter.key is None:
+            return range(self._partitions)
+        return (partition_of(self._filter.tenant, self._filter.key, self._partitions),)
+
+    def _within(self, start: bytes, prefix: bytes) -> Rows:
+        skip = len(prefix)
+        for key, row in scan(self._db, start, keys.after_prefix(prefix)):
+            yield key[skip:], row
+
+
+def _check(place: bytes, is_right: bool) -> None:
+    if not is_right:
+        raise bad_cursor()

@@ -1,0 +1,113 @@
+"""Reading events from RocksDB: pages in order, and single ones by name. Each call reads a bounded number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from rocksdict import Rdict
+
+from everbell.core.event import Event, Record, position_at
+from everbell.core.ids import SEQUENCE_MAX, is_made, place_in
+from everbell.errors import StoreCorrupt
+from everbell.stores import rocksdb_keys as keys
+from everbell.stores.port import Page, Poison
+from everbell.stores.rocksdb_access import get_many, scan
+from everbell.stores.rocksdb_batch import stored_at_index
+from everbell.stores.rocksdb_rows import BadRow, read_event, read_number, read_record
+
+_HOURS_AT_ONCE = 256
+
+
+def read_page(db: Rdict, partition: int, after: int, until_at: int, limit: int) -> tuple[Page, int | None]:
+    """A page of scheduled events, and the time of the first row that was met, None if there was none."""
+    prefix = keys.partition_prefix(b"E", partition)
+    rows = scan(db, prefix + _beyond(after), keys.after_prefix(prefix))
+    last = prefix + keys.within(until_at, SEQUENCE_MAX) if until_at >= 0 else prefix
+    page, first = _read_rows(rows, partition, last, limit)
+    return page, None if first is None else keys.place_of(first)[0]
+
+
+def read_line(db: Rdict, partition: int, tenant: str, key: str, after: int, limit: int) -> Page:
+    """A page of the waiting events of a key."""
+    prefix = keys.line_prefix(partition, tenant, key)
+    end = keys.after_prefix(prefix)
+    return _read_rows(scan(db, prefix + _beyond(after), end), partition, end, limit)[0]
+
+
+def _beyond(position: int) -> bytes:
+    """The end of the first key after a position."""
+    start = max(position + 1, 0)
+    return keys.within(position_at(start), start & SEQUENCE_MAX)
+
+
+def _read_rows(
+    rows: Iterator[tuple[bytes, bytes]], partition: int, last: bytes, limit: int
+) -> tuple[Page, bytes | None]:
+    """A page of the rows up to the key `last`, and the first key that was met."""
+    events: list[Event] = []
+    poison: list[Poison] = []
+    first = None
+    for key, row in rows:
+        if first is None:
+            first = key
+        if key > last:
+            return Page(events, False, keys.place_of(key)[0], poison), first
+        if len(events) + len(poison) >= limit:
+            return Page(events, True, None, poison), first
+        try:
+            events.append(read_event(row))
+        except BadRow as bad:
+            poison.append(Poison(partition, *keys.place_of(key), row, str(bad), key))
+    return Page(events, False, None, poison), first
+
+
+def read_heads(db: Rdict, partition: int, names: Sequence[tuple[str, str]]) -> list[int | None]:
+    """The head of each (tenant, key), None where it is not blocked."""
+    rows = get_many(db, [keys.head_key(partition, tenant, key) for tenant, key in names])
+    return [None if row is None else read_number(row) for row in rows]
+
+
+def read_blocked(db: Rdict, partition: int, after: tuple[str, str], limit: int) -> list[tuple[str, str, int]]:
+    """The blocked keys of a partition after (tenant, key)."""
+    end = keys.after_prefix(keys.partition_prefix(b"L", partition))
+    rows = scan(db, keys.head_key(partition, *after) + b"\0", end)
+    return [(*keys.names_in(key), read_number(row)) for (key, row), _ in zip(rows, range(limit), strict=False)]
+
+
+def read_one(db: Rdict, tenant: str, event_id: str, hours: Collection[int]) -> Event | Record | None:
+    """The event, or what is kept of it. Raises `StoreCorrupt` when it is there and cannot be decoded."""
+    try:
+        if not is_made(event_id):
+            return _without_time(stored_at_index(db, tenant, event_id))
+        return (
+            _at_home(db, tenant, event_id)
+            or _without_time(stored_at_index(db, tenant, event_id))
+            or _finished(db, tenant, event_id, hours)
+        )
+    except BadRow as bad:
+        raise StoreCorrupt(f"the row of event {event_id!r} cannot be decoded ({bad})") from bad
+
+
+def _without_time(stored: Event | tuple[Record, int] | None) -> Event | Record | None:
+    return stored[0] if isinstance(stored, tuple) else stored
+
+
+def _at_home(db: Rdict, tenant: str, event_id: str) -> Event | None:
+    place = place_in(event_id)
+    if place is None:
+        return None
+    due_at, sequence, partition = place
+    row = db.get(keys.place_key(b"E", partition, due_at, sequence))
+    event = None if row is None else read_event(row)
+    return event if event is not None and (event.tenant, event.id) == (tenant, event_id) else None
+
+
+def _finished(db: Rdict, tenant: str, event_id: str, hours: Collection[int]) -> Record | None:
+    """Look for a record in every hour, the latest first. Bloom filters answer for most of them."""
+    latest = sorted(hours, reverse=True)
+    for start in range(0, len(latest), _HOURS_AT_ONCE):
+        some = [keys.record_key(hour, tenant, event_id) for hour in latest[start : start + _HOURS_AT_ONCE]]
+        for row in get_many(db, some):
+            if row is not None:
+                return read_record(row)[0]
+    return None

@@ -1,0 +1,103 @@
+"""The meaning that all stores give to changes, filters and cursors, so that they cannot differ in it.
+
+A search goes through one or two spaces of a store, each in an order of its own:
+
+    scheduled   by position, over all partitions
+    waiting     by partition and key, then in the key's order
+    dead        by when they died
+    finished    by the hour in which their record expires, the latest first, then by id, backwards
+
+A cursor names the space and the last place that was examined there, without the tenant: it is only ever continued
+inside the tenant of the filter, so a forged one shows nobody anything.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error
+from typing import Literal
+
+from everbell.core.event import End, Event, Record, status_of
+from everbell.errors import InvalidInput
+from everbell.stores.port import Add, Change, Filter, Finish, Move
+
+Space = Literal["E", "W", "D", "H"]
+
+EXAMINED_MAX = 20_000
+"""How many rows one call of `find` looks at; then it returns what it has, and a cursor."""
+
+_ENDS: frozenset[End] = frozenset({"delivered", "cancelled", "expired"})
+
+
+def partition_of_change(change: Change) -> int:
+    """The partition whose owner may make the change."""
+    if isinstance(change, Add):
+        return change.event.partition
+    return change.before.partition if isinstance(change, (Move, Finish)) else change.partition
+
+
+def spaces_of(filter: Filter) -> tuple[Space, ...]:
+    """The spaces in which what the filter means is found, in the order of the search."""
+    if filter.status is None:
+        return ("E", "W")
+    if filter.status in _ENDS:
+        return ("H",)
+    return ("D",) if filter.status == "dead" else ("W",) if filter.status == "waiting" else ("E",)
+
+
+def matches(filter: Filter, found: Event | Record) -> bool:
+    """Whether a row of one of the filter's spaces is meant by it."""
+    return (
+        found.tenant == filter.tenant
+        and (filter.key is None or found.key == filter.key)
+        and (filter.tag is None or filter.tag in found.tags)
+        and (filter.from_at is None or found.due_at >= filter.from_at)
+        and (filter.until_at is None or found.due_at <= filter.until_at)
+        and _has_status(filter, found)
+    )
+
+
+def _has_status(filter: Filter, found: Event | Record) -> bool:
+    if isinstance(found, Record):
+        return found.status == filter.status
+    # Only the engine knows what is being delivered; here it is whatever may be.
+    if filter.status is None or filter.status == "delivering":
+        return True
+    return status_of(found) == filter.status
+
+
+def is_current(stored: Event, named: Event) -> bool:
+    """Whether a guarded change that names an event may still be made to the stored one: same place, same version."""
+    return (
+        stored.state == named.state
+        and stored.version == named.version
+        and stored.sequence == named.sequence
+        and (stored.due_at == named.due_at if named.state == "waiting" else stored.run_at == named.run_at)
+    )
+
+
+def write_cursor(space: Space, place: bytes) -> str:
+    """The text that continues a search after a place; an empty place is the beginning of the space."""
+    return urlsafe_b64encode(space.encode() + place).rstrip(b"=").decode()
+
+
+def read_cursor(filter: Filter, cursor: str | None) -> tuple[Space, bytes]:
+    """Where to continue: the space, and the last place there. Raises `InvalidInput` for what no such search
+    returned.
+    """
+    spaces = spaces_of(filter)
+    if cursor is None:
+        return spaces[0], b""
+    try:
+        raw = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
+    except (Error, UnicodeError) as error:
+        raise bad_cursor() from error
+    for space in spaces:
+        if raw[:1] == space.encode():
+            return space, raw[1:]
+    raise bad_cursor()
+
+
+def bad_cursor() -> InvalidInput:
+    """For a cursor that does not belong to the search that it came with."""
+    return InvalidInput("is not one that this search returned; repeat the search without it", "cursor")

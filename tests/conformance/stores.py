@@ -1,0 +1,88 @@
+"""The stores that the suite runs over, and the events it runs them with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from everbell.core.event import End, Event, Record
+from everbell.core.ids import make_id, partition_of
+from everbell.core.time import HOUR_MS
+from everbell.stores.memory import MemoryStore
+from everbell.stores.port import Filter, Finish, Store
+from everbell.stores.rocksdb import RocksdbStore
+
+PARTITIONS = 4
+NOW = 1_000 * HOUR_MS
+"""The beginning of an hour, for records are forgotten by the hour."""
+
+Opener = Callable[[Path], Store]
+
+STORES: dict[str, Opener] = {
+    "memory": lambda path: MemoryStore(PARTITIONS),
+    "rocksdb": lambda path: RocksdbStore(str(path / "store"), partitions=PARTITIONS),
+}
+
+
+def event(sequence: int, *, id: str | None = None, key: str | None = None, due_in: int = 0, **fields: Any) -> Event:
+    """An event as the engine makes it: what has a name is where its name belongs."""
+    tenant = fields.pop("tenant", "shop")
+    due_at = NOW + due_in
+    name = key or id
+    spread = sequence % PARTITIONS if name is None else partition_of(tenant, name, PARTITIONS)
+    partition = fields.pop("partition", spread)
+    fields = {"run_at": due_at, "to": "queue:q", "payload": b"{}", "created_at": NOW, **fields}
+    event_id = id or make_id(due_at, sequence, partition, sequence.to_bytes(9, "big"))
+    return Event(event_id, tenant, partition, sequence, due_at, key=key, **fields)
+
+
+def record(event: Event, status: End = "delivered") -> Record:
+    """What is kept of an event."""
+    return Record(
+        event.id,
+        event.tenant,
+        status,
+        event.due_at,
+        event.due_at + 1,
+        event.to,
+        event.created_at,
+        event.key,
+        event.version,
+        event.occurrence,
+        event.attempt_count,
+        event.attempts,
+        event.tags,
+    )
+
+
+def finish(before: Event, *, keep_ms: int = HOUR_MS, status: End = "delivered", **more: Any) -> Finish:
+    """The end of an event, kept for a while from `NOW` on."""
+    return Finish(before, record(before, status), NOW + keep_ms, **more)
+
+
+async def find_all(store: Store, filter: Filter, limit: int) -> list[Event | Record]:
+    """Everything that a search finds, page by page."""
+    found: list[Event | Record] = []
+    cursor = None
+    while True:
+        page = await store.find(filter, cursor, limit)
+        assert len(page.events) <= limit
+        found.extend(page.events)
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+async def page_all(store: Store, partition: int, until_at: int, limit: int) -> tuple[list[Event], int | None]:
+    """Everything that is scheduled in a partition until a time, page by page, and when the next is."""
+    events: list[Event] = []
+    after = -1
+    while True:
+        page = await store.page(partition, after, until_at, limit)
+        assert len(page.events) <= limit
+        events.extend(page.events)
+        if not page.more:
+            return events, page.next_at
+        assert page.next_at is None
+        after = events[-1].position

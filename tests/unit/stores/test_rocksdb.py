@@ -1,0 +1,403 @@
+"""What is true of the RocksDB store beyond the port: what outlives it, what it leaves behind, how it takes damage."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from rocksdict import Rdict
+
+from everbell.core.event import Event, Repeat
+from everbell.core.time import HOUR_MS
+from everbell.errors import Fenced, StoreBroken, StoreCorrupt, StoreError, StoreFull, StoreUnusable
+from everbell.stores.port import Add, Block, Change, Counts, Filter, Move
+from everbell.stores.rocksdb import RocksdbStore
+from everbell.stores.rocksdb_access import scan
+from everbell.stores.rocksdb_keys import event_key, index_key
+from tests.conformance.stores import NOW, PARTITIONS, event, find_all, finish, page_all, record
+
+FAR = NOW + 10**12
+Step = Callable[[RocksdbStore], Awaitable[None]]
+
+
+class Failing:
+    """A database of which one method fails."""
+
+    def __init__(self, db: Rdict, method: str, error: str) -> None:
+        self._db = db
+        self._method = method
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        return self._fail if name == self._method else getattr(self._db, name)
+
+    def _fail(self, *_: Any, **__: Any) -> None:
+        raise Exception(self._error)
+
+
+def visit(path: Path, step: Step, **options: Any) -> None:
+    """Open the store, do something, and close it."""
+
+    async def run() -> None:
+        store = RocksdbStore(str(path / "store"), partitions=PARTITIONS, **options)
+        try:
+            await step(store)
+        finally:
+            await store.close()
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def orphans() -> Iterator[list[RocksdbStore]]:
+    """Stores that a test does not close, kept so that nothing else closes them before its end."""
+    stores: list[RocksdbStore] = []
+    yield stores
+    for store in stores:
+        asyncio.run(store.close())
+
+
+def test_everything_outlives_the_process(tmp_path: Path) -> None:
+    kept, named, ended = event(1, due_in=5), event(2, id="named", key="k"), event(3)
+    dead = replace(named, state="dead")
+
+    async def before(store: RocksdbStore) -> None:
+        assert await store.raise_fence([1]) == 1
+        epoch = await store.raise_fence(range(PARTITIONS))
+        changes: list[Change] = [
+            Add(kept),
+            Add(named),
+            Add(ended),
+            Move(named, dead),
+            finish(ended),
+            Block(2, "shop", "k", 2),
+        ]
+        assert await store.apply(changes, epoch) == {}
+
+    async def after(store: RocksdbStore) -> None:
+        assert store.last_sequence == 3
+        assert await store.counts() == {"shop": Counts(pending=1, dead=1, delivered=1)}
+        assert await store.get("shop", kept.id) == kept
+        assert await store.get("shop", "named") == dead
+        assert await store.get("shop", ended.id) == record(ended)
+        assert await page_all(store, kept.partition, FAR, 10) == ([kept], None)
+        assert await store.heads(2, [("shop", "k")]) == [2]
+        with pytest.raises(Fenced):
+            await store.apply([Add(event(9))], 1)
+        assert await store.raise_fence([0]) == 3
+        assert await store.sweep(NOW + 9 * HOUR_MS, 10) == 1
+
+    visit(tmp_path, before)
+    visit(tmp_path, after)
+
+
+def test_nothing_is_left_behind(tmp_path: Path) -> None:
+    made, named = event(1, key="k", repeat=Repeat(1_000)), event(2, id="named")
+    retried = replace(made, run_at=NOW + 7, attempt_count=1)
+    back = replace(retried, run_at=NOW)
+    second = replace(made, occurrence=2, due_at=NOW + 1_000, run_at=NOW + 1_000)
+    waiting = replace(second, state="waiting")
+
+    async def step(store: RocksdbStore) -> None:
+        steps: list[Change] = [
+            Move(made, retried),
+            Move(retried, back),
+            finish(back, following=second),
+            Move(second, waiting),
+        ]
+        for change in (Add(made), Add(named), *steps, finish(waiting), finish(named)):
+            assert await store.apply([change], 1) == {}
+        assert await store.sweep(FAR, 100) == 3
+        rows = [key for key, _ in scan(store._db, b"\0", b"\xff")]
+        assert rows == [b"Cshop", b"Mepochs", b"Msequence", b"Mshape"]
+
+    visit(tmp_path, step)
+
+
+def test_an_event_at_home_has_no_index_entry(tmp_path: Path) -> None:
+    made, named = event(1), event(2, id="named")
+
+    async def step(store: RocksdbStore) -> None:
+        await store.apply([Add(made), Add(named)], 1)
+        assert store._db.get(index_key("shop", made.id)) is None
+        assert store._db.get(index_key("shop", "named")) == event_key(named)
+        later = replace(made, run_at=NOW + 1)
+        await store.apply([Move(made, later)], 1)
+        assert store._db.get(index_key("shop", made.id)) == event_key(later)
+        await store.apply([Move(later, made)], 1)
+        assert store._db.get(index_key("shop", made.id)) is None
+
+    visit(tmp_path, step)
+
+
+@pytest.mark.parametrize("row", [b"", b"\x01", b"\x01\xc1", b"\x01\x90", b"\x02rest", b"\x01\xdc\x00\x17\xa1\xff"])
+def test_a_row_that_cannot_be_decoded_is_poison_and_harms_no_other(tmp_path: Path, row: bytes) -> None:
+    good, bad = event(1, partition=1), event(2, id="bad", partition=1)
+    line_bad, line_good = (event(s, key="k", state="waiting") for s in (3, 4))
+
+    async def step(store: RocksdbStore) -> None:
+        await store.apply([Add(good), Add(bad), Add(line_bad), Add(line_good)], 1)
+        for victim in (bad, line_bad):
+            store._db.put(event_key(victim), row)
+        page = await store.page(1, -1, FAR, 10)
+        assert list(page.events) == [good]
+        (poison,) = page.poison
+        assert (poison.partition, poison.run_at, poison.sequence, poison.raw) == (1, bad.run_at, 2, row)
+        line = await store.waiting(line_bad.partition, "shop", "k", -1, 10)
+        assert list(line.events) == [line_good]
+        assert good in await find_all(store, Filter("shop"), 10)
+        with pytest.raises(StoreCorrupt, match="'bad' cannot be decoded"):
+            await store.get("shop", "bad")
+        assert 0 in await store.apply([finish(bad, guarded=True)], 1)
+        for found in (poison, *line.poison):
+            await store.bury(found)
+        assert (await store.page(1, -1, FAR, 10)).poison == []
+        assert (await store.waiting(line_bad.partition, "shop", "k", -1, 10)).poison == []
+        graves = list(scan(store._db, b"X", b"Y"))
+        assert graves == sorted((b"X" + event_key(victim), row) for victim in (bad, line_bad))
+        assert await store.apply([Add(replace(bad, sequence=9))], 1) == {}
+
+    visit(tmp_path, step)
+
+
+def test_an_unreadable_event_does_not_keep_its_id(tmp_path: Path) -> None:
+    first, second = event(1, id="named"), event(2, id="named")
+
+    async def step(store: RocksdbStore) -> None:
+        await store.apply([Add(first)], 1)
+        store._db.put(event_key(first), b"?")
+        assert await store.apply([Add(second)], 1) == {}
+        assert await store.get("shop", "named") == second
+
+    visit(tmp_path, step)
+
+
+def test_poison_counts_towards_a_page(tmp_path: Path) -> None:
+    events = [event(sequence, partition=1) for sequence in range(1, 5)]
+
+    async def step(store: RocksdbStore) -> None:
+        await store.apply([Add(each) for each in events], 1)
+        for bad in events[:3]:
+            store._db.put(event_key(bad), b"?")
+        page = await store.page(1, -1, FAR, 2)
+        assert (len(page.poison), page.more) == (2, True)
+        page = await store.page(1, events[1].position, FAR, 2)
+        assert (len(page.poison), list(page.events), page.more) == (1, [events[3]], False)
+
+    visit(tmp_path, step)
+
+
+# Backups
+
+
+def test_a_backup_is_a_store(tmp_path: Path) -> None:
+    first, second = event(1, id="first"), event(2)
+
+    async def before(store: RocksdbStore) -> None:
+        await store.apply([Add(first)], 1)
+        await store.backup(str(tmp_path / "backups" / "monday"))
+        await store.apply([Add(second)], 1)
+        with pytest.raises(StoreUnusable, match="exists already"):
+            await store.backup(str(tmp_path / "backups" / "monday"))
+
+    visit(tmp_path, before)
+    copy = RocksdbStore(str(tmp_path / "backups" / "monday"))
+
+    async def after() -> None:
+        assert copy.partitions == PARTITIONS
+        assert await copy.get("shop", "first") == first
+        assert await copy.get("shop", second.id) is None
+        assert await copy.counts() == {"shop": Counts(pending=1)}
+        await copy.close()
+
+    asyncio.run(after())
+
+
+def test_a_backup_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    async def step(store: RocksdbStore) -> None:
+        with pytest.raises(StoreError, match="the backup to"):
+            await store.backup(str(tmp_path / "file" / "backup"))
+        await store.apply([Add(event(1))], 1)
+
+    visit(tmp_path, step)
+
+
+# Damage
+
+
+def crash(path: Path, orphans: list[RocksdbStore], events: list[Event]) -> None:
+    """Store events one by one, and copy the files as they are, as a crash would leave them."""
+
+    async def run() -> None:
+        store = RocksdbStore(str(path / "origin"), partitions=PARTITIONS)
+        orphans.append(store)
+        for each in events:
+            await store.apply([Add(each)], 1)
+
+    asyncio.run(run())
+    (path / "store").mkdir()
+    for file in (path / "origin").iterdir():
+        (path / "store" / file.name).write_bytes(file.read_bytes())
+
+
+def log_of(path: Path) -> Path:
+    """The write-ahead log that has something in it."""
+    return max((path / "store").glob("*.log"), key=lambda log: log.stat().st_size)
+
+
+EVENTS = [event(sequence, payload=b"%d" % sequence + b" " * 1_000) for sequence in range(1, 101)]
+
+
+def test_a_crash_loses_nothing_that_was_acknowledged(tmp_path: Path, orphans: list[RocksdbStore]) -> None:
+    crash(tmp_path, orphans, EVENTS)
+
+    async def step(store: RocksdbStore) -> None:
+        for each in EVENTS:
+            assert await store.get("shop", each.id) == each
+        assert await store.counts() == {"shop": Counts(pending=100)}
+        assert store.last_sequence == 100
+
+    visit(tmp_path, step)
+
+
+@pytest.mark.parametrize("missing", [1, 100, 2_000])
+def test_an_unfinished_record_at_the_end_of_the_log_is_as_if_it_never_was(
+    tmp_path: Path, orphans: list[RocksdbStore], missing: int
+) -> None:
+    crash(tmp_path, orphans, EVENTS)
+    log = log_of(tmp_path)
+    os.truncate(log, log.stat().st_size - missing)
+
+    async def step(store: RocksdbStore) -> None:
+        left = store.last_sequence
+        assert left == 100 - (1 if missing < 1_000 else 2)
+        assert await store.counts() == {"shop": Counts(pending=left)}
+        found = [await store.get("shop", each.id) for each in EVENTS]
+        assert found == EVENTS[:left] + [None] * (100 - left)
+
+    visit(tmp_path, step)
+
+
+@pytest.mark.parametrize("at", [0.1, 0.5, 0.9])
+def test_damage_in_the_middle_of_the_log_is_refused(tmp_path: Path, orphans: list[RocksdbStore], at: float) -> None:
+    crash(tmp_path, orphans, EVENTS)
+    _flip(log_of(tmp_path), at)
+    with pytest.raises(StoreCorrupt, match="restore the store from a backup"):
+        RocksdbStore(str(tmp_path / "store"))
+
+
+def test_damage_in_a_table_is_noticed_by_whoever_reads_it(tmp_path: Path) -> None:
+    # Random payloads, for what is compressed to nothing cannot be damaged in the middle.
+    events = [event(sequence, partition=1, payload=os.urandom(1_000)) for sequence in range(1, 301)]
+
+    async def write(store: RocksdbStore) -> None:
+        await store.apply([Add(each) for each in events], 1)
+        store._db.flush()
+
+    async def read(store: RocksdbStore) -> None:
+        with pytest.raises(StoreCorrupt):
+            await page_all(store, 1, FAR, 1_000)
+        with pytest.raises(StoreCorrupt):
+            await find_all(store, Filter("shop"), 1_000)
+        with pytest.raises(StoreCorrupt):
+            await asyncio.gather(*(store.get("shop", each.id) for each in events))
+
+    visit(tmp_path, write)
+    _flip(max((tmp_path / "store").glob("*.sst"), key=lambda table: table.stat().st_size), 0.5)
+    visit(tmp_path, read)
+
+
+def test_damage_in_the_records_is_noticed_by_whoever_reads_it(tmp_path: Path) -> None:
+    events = [event(sequence, tags=(os.urandom(500).hex(),)) for sequence in range(1, 301)]
+
+    async def write(store: RocksdbStore) -> None:
+        await store.apply([Add(each) for each in events], 1)
+        await store.apply([finish(each) for each in events], 1)
+        store._db.flush()
+
+    async def read(store: RocksdbStore) -> None:
+        with pytest.raises(StoreCorrupt):
+            await find_all(store, Filter("shop", "delivered"), 1_000)
+        with pytest.raises(StoreCorrupt):
+            await store.sweep(FAR, 1_000)
+
+    visit(tmp_path, write)
+    _flip(max((tmp_path / "store").glob("*.sst"), key=lambda table: table.stat().st_size), 0.5)
+    visit(tmp_path, read)
+
+
+def _flip(file: Path, at: float) -> None:
+    content = bytearray(file.read_bytes())
+    middle = int(len(content) * at)
+    for index in range(middle, middle + 3):
+        content[index] ^= 0xFF
+    file.write_bytes(content)
+
+
+# Trouble with the disk
+
+
+def test_below_the_reserve_only_new_events_are_refused(tmp_path: Path) -> None:
+    free = 1 << 30
+    first, second = event(1), event(2)
+
+    async def step(store: RocksdbStore) -> None:
+        nonlocal free
+        await store.apply([Add(first)], 1)
+        free = 99
+        with pytest.raises(StoreFull, match="make room"):
+            await store.apply([finish(first), Add(second)], 1)
+        later = replace(first, run_at=NOW + 1)
+        await store.apply([Move(first, later), Block(1, "shop", "k", 1)], 1)
+        await store.apply([finish(later)], 1)
+        free = 100
+        await store.apply([Add(second)], 1)
+        assert await store.counts() == {"shop": Counts(pending=1, delivered=1)}
+
+    visit(tmp_path, step, reserve_bytes=100, free=lambda path: free)
+
+
+def test_a_failed_fsync_ends_the_store(tmp_path: Path) -> None:
+    async def step(store: RocksdbStore) -> None:
+        db = store._db
+        store._db = Failing(db, "flush_wal", "IO error: fdatasync: Input/output error")  # type: ignore[assignment]
+        with pytest.raises(StoreBroken):
+            await store.apply([Add(event(1))], 1)
+        store._db = db
+        with pytest.raises(StoreBroken):
+            await store.apply([Add(event(2))], 1)
+        with pytest.raises(StoreBroken):
+            await store.raise_fence([1])
+
+    visit(tmp_path, step)
+
+
+def test_a_failed_write_that_is_not_about_room_ends_the_store(tmp_path: Path) -> None:
+    async def step(store: RocksdbStore) -> None:
+        db = store._db
+        store._db = Failing(db, "write", "IO error: pwrite: Input/output error")  # type: ignore[assignment]
+        with pytest.raises(StoreBroken):
+            await store.apply([Add(event(1))], 1)
+        store._db = db
+        with pytest.raises(StoreBroken):
+            await store.apply([Add(event(1))], 1)
+
+    visit(tmp_path, step)
+
+
+def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    async def step(store: RocksdbStore) -> None:
+        await store.close()
+        with pytest.raises(StoreUnusable, match="closed"):
+            await store.get("shop", "x")
+        with pytest.raises(StoreUnusable, match="closed"):
+            await store.apply([Add(event(1))], 1)
+
+    visit(tmp_path, step)

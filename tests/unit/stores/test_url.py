@@ -1,0 +1,46 @@
+"""Which URL opens which store."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from everbell.errors import StoreUnusable
+from everbell.stores.memory import MemoryStore
+from everbell.stores.rocksdb import RocksdbStore
+from everbell.stores.url import open_store
+
+
+def test_rocksdb_lies_in_a_directory(tmp_path: Path) -> None:
+    store = open_store(f"rocksdb:{tmp_path}/deep/store", partitions=8)
+    assert isinstance(store, RocksdbStore)
+    assert store.partitions == 8
+    asyncio.run(store.close())
+    assert (tmp_path / "deep" / "store" / "everbell.json").exists()
+
+
+def test_memory_lies_nowhere() -> None:
+    store = open_store("memory:", partitions=8)
+    assert isinstance(store, MemoryStore)
+    assert store.partitions == 8
+    with pytest.raises(StoreUnusable, match="rocksdb:PATH"):
+        asyncio.run(store.backup("anywhere"))
+
+
+@pytest.mark.parametrize("url", ["", "sqlite:x", "rocksdb", "memory", "memory:x", "./data", "ROCKSDB:x"])
+def test_whoever_asks_for_anything_else_learns_what_there_is(url: str) -> None:
+    with pytest.raises(StoreUnusable, match=r"rocksdb:PATH .* memory:"):
+        open_store(url)
+
+
+def test_a_directory_is_needed() -> None:
+    with pytest.raises(StoreUnusable, match="needs a directory"):
+        open_store("rocksdb:")
+
+
+@pytest.mark.parametrize("partitions", [0, -1, 65_536])
+def test_the_number_of_partitions_has_bounds(tmp_path: Path, partitions: int) -> None:
+    with pytest.raises(StoreUnusable, match="1 to 65535 partitions"):
+        open_store(f"rocksdb:{tmp_path}", partitions=partitions)

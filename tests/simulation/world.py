@@ -160,6 +160,7 @@ class World:
         self._receiver: Receiver | None = None
         self._asking: set[asyncio.Task[None]] = set()
         self.trace: list[str] = []
+        self.broken: list[str] = []
         self.least_free = options.memory_bytes
         self.skipped = 0
 
@@ -175,7 +176,7 @@ class World:
                 await self._crash()
             self._ask(index)
         await self._heal_and_drain()
-        return self.checker.violations()
+        return self.broken + self.checker.violations()
 
     def saw(self, delivery: Delivery, began_at: int, accepted: bool, *, answer_lost: bool) -> None:
         """A receiver reports."""
@@ -213,7 +214,12 @@ class World:
         )
 
     def _broke(self, error: BaseException) -> None:
-        raise AssertionError("the engine broke") from error
+        self.broken.append(f"broken: {error!r}")
+
+    def _asked(self, task: asyncio.Task[None]) -> None:
+        self._asking.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.broken.append(f"broken: {error!r}")
 
     async def _crash(self) -> None:
         """The process is gone between two steps; what it was doing stays undone, or done and unanswered."""
@@ -232,7 +238,7 @@ class World:
     def _ask(self, index: int) -> None:
         task = asyncio.get_running_loop().create_task(self._one(index))
         self._asking.add(task)
-        task.add_done_callback(self._asking.discard)
+        task.add_done_callback(self._asked)
 
     async def _one(self, index: int) -> None:
         work = self._work

@@ -148,7 +148,7 @@ class Engine:
         entry.phase = Phase.READY
         if entry.event.key is None:
             self.dispatcher.enqueue(entry)
-        else:
+        elif not self.floor.give_way(entry):
             self._lanes.enter(entry)
 
     def _tick(self) -> None:

@@ -63,8 +63,7 @@ class Floor:
             return False
         entry = Entry(event, flow, self._dispatcher)
         if not self.budget.allows(flow, entry.cost):
-            partition.leave(event, flow)
-            self.starved[flow] = None
+            self._leave(entry, partition)
             return False
         self._take_in(entry)
         self._agenda.add(entry)
@@ -81,15 +80,22 @@ class Floor:
             return True
         entry = Entry(event, own, self._dispatcher)
         if not self.budget.allows(own, entry.cost):
-            if own is flow:
-                return False
-            # It only shares a key with the flow: from now on it waits for room in its own.
-            partition.leave(event, own)
-            self.starved[own] = None
-            return True
+            # If it only shares a key with the flow, from now on it waits for room in its own.
+            self._leave(entry, partition)
+            return own is not flow
         self._take_in(entry)
         self._agenda.add(entry)
         return True
+
+    def give_way(self, entry: Entry) -> bool:
+        """An entry with a key is due: does an earlier event of its key wait for room in the store? Then it goes back there."""
+        partition = self._partitions[entry.event.partition]
+        for skip in partition.skips.values():
+            if skip.concerns(entry.event):
+                skip.leave(entry.event)
+                self.forget(entry)
+                return True
+        return False
 
     def is_behind_others(self, event: Event) -> bool:
         """Whether others of its key may come before it that were left in the store, or that are not read yet."""
@@ -140,6 +146,11 @@ class Floor:
 
     def flows(self) -> list[Flow]:
         return list(self._flows.values())
+
+    def _leave(self, entry: Entry, partition: Partition) -> None:
+        entry.flow.left_bytes = entry.cost
+        partition.leave(entry.event, entry.flow)
+        self.starved[entry.flow] = None
 
     def _take_in(self, entry: Entry) -> None:
         self.entries[entry.event.sequence] = entry

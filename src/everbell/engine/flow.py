@@ -56,7 +56,18 @@ class Skip:
 class Flow:
     """All that one tenant sends to one target group. Counters only; the dispatcher and the loader act on it."""
 
-    __slots__ = ("cap", "channel", "group", "held_bytes", "in_flight", "in_ring", "ready", "skips", "tenant")
+    __slots__ = (
+        "cap",
+        "channel",
+        "group",
+        "held_bytes",
+        "in_flight",
+        "in_ring",
+        "left_bytes",
+        "ready",
+        "skips",
+        "tenant",
+    )
 
     def __init__(self, tenant: Tenant, group: str, channel: Channel) -> None:
         self.tenant = tenant
@@ -68,6 +79,8 @@ class Flow:
         self.ready: deque[Entry] = deque()
         self.in_ring = False
         self.skips: dict[int, Skip] = {}
+        self.left_bytes = 0
+        """What the last event that it had no room for would have cost."""
 
     @property
     def idle(self) -> bool:
@@ -88,8 +101,8 @@ class Budget:
         return flow.held_bytes + cost <= self.free_bytes
 
     def has_room_again(self, flow: Flow) -> bool:
-        """Whether going back to the store pays: the flow could take in about as much as it holds."""
-        return flow.held_bytes * 2 <= self.free_bytes
+        """Whether going back to the store pays: the flow could take in about as much as it holds, and what it left."""
+        return flow.held_bytes + max(flow.held_bytes, flow.left_bytes) <= self.free_bytes
 
     def take(self, flow: Flow, cost: int) -> None:
         flow.held_bytes += cost

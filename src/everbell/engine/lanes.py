@@ -45,7 +45,7 @@ _BLOCKED_PAGE = 1_000
 class Lane:
     """One key that has something due."""
 
-    __slots__ = ("asking", "freed", "head", "horizon", "key", "line", "partition", "spills", "tenant")
+    __slots__ = ("asking", "freed", "head", "horizon", "key", "line", "marked", "partition", "spills", "tenant")
 
     def __init__(self, partition: int, tenant: str, key: str) -> None:
         self.partition = partition
@@ -54,7 +54,9 @@ class Lane:
         self.head: Entry | None = None
         self.line: list[Entry] = []
         self.horizon: int | None = None
-        """The line is in memory up to this order; None: all of it, and the key is not marked."""
+        """The line is in memory up to this order; None: all of it."""
+        self.marked = False
+        """The store has a mark for the key. It stays there until nothing of the key is left in the store's line."""
         self.asking = False
         """The store is being asked whose turn it is; until then everybody lines up here."""
         self.freed = False
@@ -165,6 +167,7 @@ class Lanes:
             return
         lane = self._lanes[tenant, key] = Lane(partition, tenant, key)
         lane.horizon = _NOTHING
+        lane.marked = True
         self._advance(lane)
 
     def _lane_of(self, entry: Entry) -> Lane | None:
@@ -180,18 +183,19 @@ class Lanes:
             return
         if lane.line:
             self._lead(lane, lane.line.pop(0))
-        elif lane.horizon is None:
-            del self._lanes[lane.tenant, lane.key]
-        else:
+        elif lane.horizon is not None:
             self._read_on(lane)
+        else:
+            del self._lanes[lane.tenant, lane.key]
+            if lane.marked:
+                self._scribe.submit([Unblock(lane.partition, lane.tenant, lane.key)], _stored, must=True)
 
     def _mark_crowded(self, lane: Lane) -> None:
         """The line is too long for memory: mark the key, and send the line to the store."""
-        if lane.horizon is None and lane.head is not None:
+        if not lane.marked:
+            lane.marked = True
             self._marked.add(lane.tenant, lane.key)
-            lane.head.blocks_key = True
-            head = lane.head.event.sequence
-            self._scribe.submit([Block(lane.partition, lane.tenant, lane.key, head)], _stored, must=True)
+            self._scribe.submit([Block(lane.partition, lane.tenant, lane.key, NOBODY)], _stored, must=True)
         lane.horizon = _NOTHING
         self._spill_line(lane)
 
@@ -229,7 +233,7 @@ class Lanes:
         elif own is not None:
             lane.line.remove(own)
             lane.horizon = _NOTHING
-            own.blocks_key = True
+            lane.marked = own.blocks_key = True
             self._spill_line(lane)
             self._lead(lane, own)
         else:
@@ -254,18 +258,27 @@ class Lanes:
         self._scribe.read(operation)
 
     def _read(self, lane: Lane, page: Page, *, missed: bool) -> None:
+        held = None
         for event in page.events:
             entry = self._floor.admit_to_lane(event)
             if entry is None:
-                missed = True  # A user is changing it; if that comes to nothing, it is still in line.
+                held = self._floor.entries[
+                    event.sequence
+                ]  # A user is changing it: it may be in line or not after that.
             else:
                 insort(lane.line, entry, key=_order)
-        if page.more or missed:
-            lane.horizon = page.events[-1].order if page.events else _NOTHING
-        else:
+        if not (page.more or missed or held):
             lane.horizon = None
-            self._scribe.submit([Unblock(lane.partition, lane.tenant, lane.key)], _stored, must=True)
-        self._advance(lane)
+        elif page.events:
+            lane.horizon = page.events[-1].order
+        if held is None or lane.line:
+            self._advance(lane)
+        else:
+            held.when_settled(lambda: self._go_on(lane))
+
+    def _go_on(self, lane: Lane) -> None:
+        if lane.head is None and self._lanes.get((lane.tenant, lane.key)) is lane:
+            self._advance(lane)
 
 
 def _to_line(event: Event) -> Move:

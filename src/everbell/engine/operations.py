@@ -238,29 +238,40 @@ class Operations:
                 return change
 
     async def _store_edit(self, entry: Entry, change: Change, frees: bool) -> bool:
-        """Store the change of a taken entry; False when the event was no longer what the change says."""
-        event = entry.event
-        if frees and event.key is not None and not entry.blocks_key:
-            entry.blocks_key = await self._blocks_key(event)
+        """Store the change of a taken entry; False when the event was no longer what the change says.
+
+        What follows happens in the callback, whether or not the caller is still there to hear of it.
+        """
         changes = [change]
-        freed = frees and entry.blocks_key
-        if freed and event.key is not None:
-            changes.append(Block(event.partition, event.tenant, event.key, NOBODY))
-        stored: asyncio.Future[Mapping[int, Refusal] | StoreError] = asyncio.get_running_loop().create_future()
+        stored: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def finish(result: Mapping[int, Refusal] | StoreError) -> None:
+            if isinstance(result, StoreError):
+                self._put_back(entry)
+            else:
+                self._edited(entry, change, made=not result, freed=len(changes) > 1)
+            if stored.done():
+                return
+            if isinstance(result, StoreError):
+                stored.set_exception(result)
+            else:
+                stored.set_result(not result)
+
         try:
-            self._scribe.submit(changes, stored.set_result, must=False)
-            result = await asyncio.shield(stored)
-        except EverbellError as overloaded:
+            event = entry.event
+            if frees and event.key is not None and (entry.blocks_key or await self._blocks_key(event)):
+                changes.append(Block(event.partition, event.tenant, event.key, NOBODY))
+            self._scribe.submit(changes, finish, must=False)
+        except BaseException:
             self._put_back(entry)
-            raise overloaded
-        if isinstance(result, StoreError):
-            self._put_back(entry)
-            raise result
+            raise
+        return await stored
+
+    def _edited(self, entry: Entry, change: Change, *, made: bool, freed: bool) -> None:
         self._floor.forget(entry)
-        if not result and isinstance(change, Move) and change.after.state == "scheduled":
+        if made and isinstance(change, Move) and change.after.state == "scheduled":
             self._floor.arrive(change.after)
-        self._let_key_go_on(entry, freed and not result)
-        return not result
+        self._let_key_go_on(entry, freed and made)
 
     def _let_key_go_on(self, entry: Entry, freed: bool) -> None:
         event = entry.event

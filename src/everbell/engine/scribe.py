@@ -94,6 +94,7 @@ class Scribe:
                 read = self._next_read()
                 if read is not None:
                     await read()
+                    await asyncio.sleep(0)  # An embedded store reads without waiting: the others have their turn here.
                 elif not self._units and not self._stopping:
                     self._wake.clear()
                     await self._wake.wait()

@@ -1,0 +1,121 @@
+"""The HTTP API: finds the route of a request, calls its handler, and turns errors into problems.
+
+A path is split before it is decoded, so that an id may contain a slash. Two patterns may match one path
+(`events/batch` and `events/{id}`); then each answers to its own methods, and an event may well be named "batch".
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from functools import cached_property, lru_cache
+from typing import Any
+from urllib.parse import unquote
+
+from everbell.clock import Clock
+from everbell.core.tenant import Tenants, check_tenant_name
+from everbell.engine.port import LeasesPort, OperationsPort
+from everbell.errors import EverbellError, NotFound
+from everbell.server.batch_api import BatchApi
+from everbell.server.dead_api import DeadApi
+from everbell.server.edge import Edge
+from everbell.server.events_api import EventsApi
+from everbell.server.message import Request, Response
+from everbell.server.openapi import openapi
+from everbell.server.problem import WrongMethod, problem_of
+from everbell.server.queues_api import QueuesApi
+from everbell.server.route import Handle, Route
+from everbell.server.routes import event_routes, event_set_routes, queue_routes, system_routes
+from everbell.server.search_api import SearchApi
+from everbell.server.system_api import Health, SystemApi
+
+_PATHS_KEPT = 1_024
+
+_Matches = dict[str, tuple[Handle, tuple[str, ...]]]
+"""By method: the handler, and the parameters in the path."""
+
+
+class Api:
+    """The handler of an HTTP server. `allows_handlers` where the engine is in a process that has some."""
+
+    def __init__(
+        self,
+        operations: OperationsPort,
+        leases: LeasesPort,
+        tenants: Tenants,
+        clock: Clock,
+        health: Callable[[], Health],
+        metrics: Callable[[], str],
+        *,
+        allows_handlers: bool = False,
+    ) -> None:
+        edge = Edge(tenants, clock, allows_handlers=allows_handlers)
+        self.routes: tuple[Route, ...] = (
+            *event_routes(EventsApi(operations, edge)),
+            *event_set_routes(BatchApi(operations, edge), SearchApi(operations), DeadApi(operations)),
+            *queue_routes(QueuesApi(leases)),
+            *system_routes(SystemApi(health, metrics, lambda: self.document)),
+        )
+        self._patterns = [(route.path.split("/"), route.method, _safe(route.handle)) for route in self.routes]
+        # Clients use the same few paths again and again; the cache is bounded, as anybody may make up others.
+        self._match: Callable[[str], _Matches] = lru_cache(maxsize=_PATHS_KEPT)(self._find_match)
+
+    def __call__(self, request: Request) -> Response | Awaitable[Response]:
+        """Answer a request; a future where that takes time."""
+        try:
+            matches = self._match(request.raw_path)
+            match = matches.get(request.method)
+            if match is None:
+                raise WrongMethod(request.method, ", ".join(sorted(matches)))
+            handle, parameters = match
+            return handle(request, *parameters)
+        except EverbellError as error:
+            return problem_of(error)
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """The OpenAPI description of the routes."""
+        return openapi(self.routes)
+
+    def _find_match(self, raw_path: str) -> _Matches:
+        segments = raw_path.split("/")
+        matches: _Matches = {}
+        for pattern, method, handle in self._patterns:
+            parameters = _parameters(pattern, segments)
+            if parameters is not None:
+                matches[method] = (handle, parameters)
+                if method == "GET":
+                    matches["HEAD"] = matches[method]
+        if not matches:
+            raise NotFound(f"there is nothing at {unquote(raw_path)[:128]!r}; /docs says what there is")
+        return matches
+
+
+def _parameters(pattern: list[str], segments: list[str]) -> tuple[str, ...] | None:
+    """The parameters that the segments of a path give to a pattern; None when they do not fit it."""
+    if len(pattern) != len(segments):
+        return None
+    parameters = []
+    for wanted, segment in zip(pattern, segments, strict=True):
+        if wanted[:1] == "{" and segment:
+            parameters.append(unquote(segment))
+        elif wanted != segment:
+            return None
+    if "{tenant}" in pattern:
+        check_tenant_name(parameters[0])
+    return tuple(parameters)
+
+
+def _safe(handle: Handle) -> Handle:
+    """The handler, with errors that come up later turned into problems, too."""
+    if not inspect.iscoroutinefunction(handle):
+        return handle
+
+    async def answer(request: Request, *parameters: str) -> Response:
+        try:
+            response: Response = await handle(request, *parameters)
+        except EverbellError as error:
+            return problem_of(error)
+        return response
+
+    return answer

@@ -1,0 +1,107 @@
+"""Many events in one request: the good ones are scheduled, the bad ones are named by their place in the batch."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from everbell.core.spec import Draft, EventSpec
+from everbell.engine.port import OperationsPort, Seen
+from everbell.errors import EverbellError, InvalidInput
+from everbell.server.batch_body import Read, read_batch
+from everbell.server.bodies import check_content_type
+from everbell.server.edge import Edge, trace_of
+from everbell.server.message import Request, Response
+from everbell.server.views import json_response
+
+_BREATH_EVENTS = 1_000
+"""After so many checked events the loop gets a turn: a large batch must not make others late."""
+
+
+class BatchError(Struct, frozen=True, omit_defaults=True):
+    """Why one event of a batch was refused."""
+
+    index: Annotated[int, Meta(ge=0, description="its place in the batch, from 0; blank lines do not count")]
+    status: Annotated[int, Meta(description="what it would have been answered alone")]
+    title: str
+    detail: str
+    field: str | None = None
+
+
+class BatchView(Struct, frozen=True):
+    """What became of a batch."""
+
+    accepted: int
+    rejected: int
+    ids: Annotated[list[str | None], Meta(description="in the order of the batch; null for what was rejected")]
+    errors: list[BatchError]
+
+
+class BatchApi:
+    """The handler of `/events/batch`."""
+
+    def __init__(self, operations: OperationsPort, edge: Edge) -> None:
+        self._operations = operations
+        self._edge = edge
+
+    async def schedule(self, request: Request, tenant: str) -> Response:
+        """201 when all were accepted, 207 when some were, 422 when none was."""
+        check_content_type(request, lines=True)
+        batch = read_batch(request.body, self._edge.policy(tenant).limits.batch_events)
+        places, drafts, errors = await self._drafts(batch, tenant, trace_of(request))
+        ids: list[str | None] = [None] * len(batch)
+        for place, result in zip(places, await self._scheduled(tenant, drafts), strict=True):
+            if isinstance(result, Seen):
+                ids[place] = result.event.id
+            else:
+                errors[place] = result
+        if len(errors) == len(batch):
+            _raise_if_not_at_fault(errors)
+        return _answer(ids, errors)
+
+    async def _drafts(
+        self, batch: Read, tenant: str, trace: str | None
+    ) -> tuple[list[int], list[Draft], dict[int, EverbellError]]:
+        """Where the good ones are, their drafts, and what is wrong with the others."""
+        places: list[int] = []
+        drafts: list[Draft] = []
+        errors: dict[int, EverbellError] = {}
+        checked = self._edge.checked
+        policy = self._edge.policy(tenant)
+        now = self._edge.now()
+        for start in range(0, len(batch), _BREATH_EVENTS):
+            if start:
+                await asyncio.sleep(0)
+            for place, spec in enumerate(batch[start : start + _BREATH_EVENTS], start):
+                if not isinstance(spec, EventSpec):
+                    errors[place] = spec
+                    continue
+                try:
+                    drafts.append(checked(spec, policy, now, trace))
+                    places.append(place)
+                except InvalidInput as error:
+                    errors[place] = error
+        return places, drafts, errors
+
+    async def _scheduled(self, tenant: str, drafts: list[Draft]) -> list[Seen | EverbellError]:
+        return await self._operations.schedule(tenant, drafts) if drafts else []
+
+
+def _raise_if_not_at_fault(errors: dict[int, EverbellError]) -> None:
+    """Where nothing was stored and not all is the sender's fault, the answer is one that says: try again."""
+    for error in errors.values():
+        if error.status >= 500:
+            raise error
+
+
+def _answer(ids: list[str | None], errors: dict[int, EverbellError]) -> Response:
+    accepted = len(ids) - len(errors)
+    view = BatchView(accepted, len(errors), ids, [_error(index, errors[index]) for index in sorted(errors)])
+    return json_response(view, 201 if not errors else 207 if accepted else 422)
+
+
+def _error(index: int, error: EverbellError) -> BatchError:
+    field = error.field if isinstance(error, InvalidInput) else None
+    return BatchError(index, error.status, error.title, str(error), field)

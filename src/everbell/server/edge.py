@@ -1,0 +1,82 @@
+"""The last check before the engine: what a user wrote becomes a draft, or is refused with the field at fault.
+
+The rules for events are in `core.spec`. This adds what only an edge knows: which targets this process can reach, and
+the trace that a request belongs to.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from everbell.clock import Clock
+from everbell.core.spec import ChangeSpec, Draft, EventSpec, changes_of, check_name, draft
+from everbell.core.target import group_of
+from everbell.core.tenant import Tenant, Tenants
+from everbell.errors import InvalidInput
+from everbell.server.message import Request
+
+_HANDLER = "handler:"
+_TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
+
+
+class Edge:
+    """Makes drafts under the policy of a tenant."""
+
+    def __init__(self, tenants: Tenants, clock: Clock, *, allows_handlers: bool) -> None:
+        self.policy = tenants.policy
+        self.now = clock.now
+        self._allows_handlers = allows_handlers
+
+    def draft(self, spec: EventSpec, tenant: str, trace: str | None = None) -> Draft:
+        """The draft of one event."""
+        return self.checked(spec, self.policy(tenant), self.now(), trace)
+
+    def checked(self, spec: EventSpec, policy: Tenant, now: int, trace: str | None) -> Draft:
+        """The draft of one event of many."""
+        if trace is not None and spec.traceparent is None:
+            spec.traceparent = trace
+        try:
+            made = draft(spec, policy, now)
+        except OverflowError:
+            raise InvalidInput("a number is out of range") from None
+        if made.to[:8] == _HANDLER and not self._allows_handlers:
+            raise _no_handlers()
+        return made
+
+    def changes(self, spec: ChangeSpec, tenant: str) -> dict[str, Any]:
+        """The fields that a change sets."""
+        try:
+            fields = changes_of(spec, self.policy(tenant), self.now())
+        except OverflowError:
+            raise InvalidInput("a number is out of range") from None
+        if not fields:
+            raise InvalidInput("give at least one field to change")
+        if fields.get("to", "")[:8] == _HANDLER and not self._allows_handlers:
+            raise _no_handlers()
+        return fields
+
+
+def trace_of(request: Request) -> str | None:
+    """The trace context of the request; one that is not valid is ignored, as the standard demands."""
+    trace = request.headers.get("traceparent")
+    return trace if trace is not None and _TRACE.fullmatch(trace) else None
+
+
+def check_id(event_id: str) -> str:
+    """Refuse what can be no event's id, before a store has to make sense of it."""
+    check_name(event_id, "id")
+    return event_id
+
+
+def check_queue_name(name: str) -> str:
+    """Refuse what can be no queue's name."""
+    try:
+        group_of(f"queue:{name}")
+    except InvalidInput as error:
+        raise InvalidInput(error.reason, "queue") from None
+    return name
+
+
+def _no_handlers() -> InvalidInput:
+    return InvalidInput("a server has no handlers; use queue:name and a worker, or https://…", "to")

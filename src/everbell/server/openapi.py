@@ -1,0 +1,198 @@
+"""The OpenAPI 3.1 document, made from the table of routes and the types that it names.
+
+The types say what the decoder checks. `_REFINED` adds what is checked after it and can be said in JSON Schema, so
+that generated clients and tests know it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from everbell.core.spec import EventSpec
+from everbell.server.problem import CONTENT_TYPE, Problem, title_of
+from everbell.server.route import JSON, Answer, Route
+
+_REF = "#/components/schemas/{name}"
+_PROBLEMS_OF_ALL = (400, 408, 414, 431, 500, 503)
+
+_TIME = {"format": "date-time"}
+_PAYLOAD = Annotated[Any, Meta(description="any JSON, delivered as it came")]
+_NULL = {"type": "null"}
+_GIVEN = {"not": _NULL}
+
+_REFINED: dict[str, dict[str, Any]] = {
+    "EventSpec": {
+        "description": "An event to schedule. Exactly one of `at` and `in`.",
+        "oneOf": [
+            {"required": ["at"], "properties": {"at": _GIVEN, "in": _NULL}},
+            {"required": ["in"], "properties": {"in": _GIVEN, "at": _NULL}},
+        ],
+        "examples": [
+            {
+                "id": "order-17-timeout",
+                "at": "2026-11-20T10:00:00Z",
+                "key": "order-17",
+                "payload": {"any": "json"},
+                "to": "https://shop.example/timeouts",
+                "tags": ["checkout"],
+                "retry": {"max_attempts": 10, "backoff": "2s", "max_backoff": "10m"},
+            }
+        ],
+    },
+    "ChangeSpec": {"minProperties": 1, "not": {"required": ["at", "in"]}},
+}
+_DURATION = [{"type": "string"}, {"type": "integer"}, {"type": "number"}]
+"""What the decoder lets in where a duration is meant."""
+_REFINED_DURATION = [
+    {"type": "string", "pattern": r"^(([0-9]{1,9}(\.[0-9]{1,9})?(ms|s|m|h|d|w))+|[Pp][0-9.DHMSTWdhmstw]+)$"},
+    {"type": "number", "minimum": 0, "description": "seconds"},
+]
+_TIMES = (("EventSpec", "at"), ("ChangeSpec", "at"), ("RepeatSpec", "until"))
+
+_PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "tenant": ("the tenant", {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"}),
+    "id": ("the event's id", {"type": "string", "minLength": 1, "maxLength": 512}),
+    "queue": ("the queue's name", {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"}),
+}
+_IF_MATCH = {
+    "name": "If-Match",
+    "in": "header",
+    "description": "the ETag of the version that is meant, or *: any",
+    "schema": {"type": "string", "pattern": r'^("[1-9][0-9]{0,17}"|\*)$'},
+}
+_HEADERS = {
+    "location": {"description": "the path of the event", "schema": {"type": "string"}},
+    "etag": {"description": "the event's version, in quotes", "schema": {"type": "string"}},
+}
+
+
+def openapi(routes: Sequence[Route]) -> dict[str, Any]:
+    """The document."""
+    schemas, components = _schemas(routes)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Everbell",
+            "version": version("everbell"),
+            "description": "Hand over an event and a time, and forget about it.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+
+
+def _types(routes: Iterable[Route]) -> list[Any]:
+    types: list[Any] = [Problem]
+    for route in routes:
+        types += [type_ for answer in route.answers for type_ in answer.content]
+        if route.body is not None:
+            types.append(route.body)
+    return [type_ for index, type_ in enumerate(types) if type_ not in types[:index]]
+
+
+def _schemas(routes: Sequence[Route]) -> tuple[dict[Any, dict[str, Any]], dict[str, Any]]:
+    """The schema of every type that the routes name, and the components that they refer to."""
+    types = _types(routes)
+    # A default that is raw JSON cannot be shown, so the type is documented with another one.
+    shown = msgspec.defstruct(EventSpec.__name__, [("payload", _PAYLOAD, None)], bases=(EventSpec,))
+    stand_ins: dict[Any, Any] = {EventSpec: shown, list[EventSpec]: list[shown]}  # type: ignore[valid-type]
+    schemas, components = msgspec.json.schema_components(
+        [stand_ins.get(type_, type_) for type_ in types], ref_template=_REF
+    )
+    for name, refinement in _REFINED.items():
+        components[name] |= refinement
+    for name, field in _TIMES:
+        schema = components[name]["properties"][field]
+        (schema["anyOf"][0] if "anyOf" in schema else schema).update(_TIME)
+    _refine_durations(components)
+    return dict(zip(types, schemas, strict=True)), components
+
+
+def _refine_durations(schema: Any) -> None:
+    """Say what a duration looks like, wherever there is one."""
+    if isinstance(schema, dict):
+        choices = schema.get("anyOf", [])
+        if choices[:3] == _DURATION:
+            schema["anyOf"] = _REFINED_DURATION + choices[3:]
+        for inner in schema.values():
+            _refine_durations(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            _refine_durations(inner)
+
+
+def _operation(route: Route, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+    operation: dict[str, Any] = {"operationId": route.name, "summary": route.summary}
+    parameters = _path_parameters(route) + ([_IF_MATCH] if route.conditional else [])
+    if route.query is not None:
+        parameters += _query_parameters(route.query)
+    if parameters:
+        operation["parameters"] = parameters
+    if route.body is not None:
+        operation["requestBody"] = _body(route, schemas[route.body])
+    operation["responses"] = _responses(route, schemas)
+    return operation
+
+
+def _path_parameters(route: Route) -> list[dict[str, Any]]:
+    names = [segment[1:-1] for segment in route.path.split("/") if segment[:1] == "{"]
+    return [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": _PARAMETERS[name][0],
+            "schema": _PARAMETERS[name][1],
+        }
+        for name in names
+    ]
+
+
+def _query_parameters(query: type) -> list[dict[str, Any]]:
+    (_,), components = msgspec.json.schema_components([query], ref_template=_REF)
+    parameters = []
+    for name, schema in components[query.__name__]["properties"].items():
+        shown = {"name": name, "in": "query", "schema": schema}
+        if "description" in schema:
+            shown["description"] = schema.pop("description")
+        parameters.append(shown)
+    return parameters
+
+
+def _body(route: Route, schema: dict[str, Any]) -> dict[str, Any]:
+    # Lines are no JSON text: of them a schema can only say that they are text.
+    content = {kind: {"schema": schema if kind == JSON else {"type": "string"}} for kind in route.body_types}
+    return {"required": route.body_required, "content": content}
+
+
+def _responses(route: Route, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+    responses: dict[str, Any] = {}
+    for answer in route.answers:
+        responses[str(answer.status)] = _response(answer, schemas)
+    problem = {"schema": schemas[Problem]}
+    for status in sorted({*route.problems, *_PROBLEMS_OF_ALL}):
+        response = responses.setdefault(str(status), {"description": title_of(status), "content": {}})
+        response["content"][CONTENT_TYPE] = problem
+    return dict(sorted(responses.items()))
+
+
+def _response(answer: Answer, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+    choices = [schemas[type_] for type_ in answer.content] or [{"type": "string"}]
+    schema = choices[0] if len(choices) == 1 else {"anyOf": choices}
+    response: dict[str, Any] = {
+        "description": answer.description,
+        "content": {answer.content_type: {"schema": schema}},
+    }
+    if answer.headers:
+        response["headers"] = {name: _HEADERS[name] for name in answer.headers}
+    return response

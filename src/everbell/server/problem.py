@@ -1,0 +1,116 @@
+"""Errors as RFC 9457 problems: what every answer but a success looks like.
+
+The status, the slug and the title of a problem belong to the class of its error. What went wrong inside, a status of
+500, is told to the log and not to the client, who could do nothing with it.
+"""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+
+import msgspec
+from msgspec import Struct
+
+from everbell.errors import (
+    Conflict,
+    EverbellError,
+    InvalidInput,
+    MalformedInput,
+    NotFound,
+    Overloaded,
+    StoreFull,
+    TooLarge,
+    VersionMismatch,
+)
+from everbell.server.message import Response
+
+TYPES = "https://everbell.dev/problems/"
+CONTENT_TYPE = "application/problem+json"
+INTERNAL = "Everbell failed to answer this request; its log says why."
+
+_log = logging.getLogger("everbell.server")
+_encode = msgspec.json.Encoder().encode
+
+
+class Problem(Struct, frozen=True, omit_defaults=True):
+    """What went wrong, and what would be right (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    field: str | None = None
+    """The part of the request that is at fault, such as `retry.backoff`."""
+
+
+class WrongMethod(EverbellError):
+    """The path exists, but not with this method."""
+
+    status = 405
+    slug = "method"
+    title = "The method is not allowed here"
+
+    def __init__(self, method: str, allowed: str) -> None:
+        super().__init__(f"{method[:32]} is not possible here; use {allowed}")
+        self.allowed = allowed
+
+
+class WrongMediaType(InvalidInput):
+    """The body is of a kind that is not read here."""
+
+    status = 415
+    slug = "media-type"
+    title = "The body is of a kind that is not read here"
+
+
+_NAMED: dict[int, type[EverbellError]] = {
+    kind.status: kind
+    for kind in (
+        MalformedInput,
+        NotFound,
+        WrongMethod,
+        Conflict,
+        VersionMismatch,
+        TooLarge,
+        WrongMediaType,
+        InvalidInput,
+        EverbellError,
+        Overloaded,
+        StoreFull,
+    )
+}
+
+
+def problem_of(error: EverbellError) -> Response:
+    """The answer that an error stands for."""
+    status = error.status
+    detail = str(error)
+    if status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        _log.error("a request failed", exc_info=error)
+        detail = INTERNAL
+    field = error.field if isinstance(error, InvalidInput) else None
+    body = _encode(Problem(TYPES + error.slug, error.title, status, detail, field))
+    return Response(status, body, CONTENT_TYPE, _headers(error))
+
+
+def server_problem(status: int, detail: str) -> Response:
+    """The answer of the HTTP server to what never became a request, in the same form."""
+    title = title_of(status)
+    named = _NAMED.get(status)
+    slug = title.lower().replace(" ", "-") if named is None else named.slug
+    return Response(status, _encode(Problem(TYPES + slug, title, status, detail)), CONTENT_TYPE)
+
+
+def title_of(status: int) -> str:
+    """What a problem of this status is called."""
+    named = _NAMED.get(status)
+    return HTTPStatus(status).phrase if named is None else named.title
+
+
+def _headers(error: EverbellError) -> tuple[tuple[str, str], ...]:
+    if isinstance(error, Overloaded):
+        return (("retry-after", str(error.retry_after_s)),)
+    if isinstance(error, WrongMethod):
+        return (("allow", error.allowed),)
+    return ()

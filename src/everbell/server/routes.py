@@ -1,0 +1,226 @@
+"""The table of all routes: what the server answers to, and what its documentation says, are both made from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everbell.core.spec import ChangeSpec, EventSpec
+from everbell.server.batch_api import BatchApi, BatchView
+from everbell.server.dead_api import DeadApi, RedrivenView, RedriveSpec
+from everbell.server.events_api import DeliverQuery, EventsApi
+from everbell.server.queues_api import AckSpec, ExtendSpec, FailSpec, LeaseSpec, LeasesView, QueuesApi, SettledView
+from everbell.server.route import HTML, JSON, LINES, Answer, Route
+from everbell.server.search_api import CancelledView, FindQuery, PageQuery, SearchApi, SelectionQuery
+from everbell.server.system_api import METRICS_TYPE, Health, SystemApi
+from everbell.server.views import AcceptedView, EventsView, EventView, TrialView
+
+TENANT = "/v1/tenants/{tenant}"
+EVENTS = TENANT + "/events"
+EVENT = EVENTS + "/{id}"
+DEAD = TENANT + "/dead"
+QUEUE = TENANT + "/queues/{queue}"
+
+_SEEN = Answer(200, "the event as it is now", (EventView,), headers=("etag",))
+_FOUND = Answer(200, "one page", (EventsView,))
+_SETTLED = Answer(200, "done, as far as the leases were still held", (SettledView,))
+
+
+def event_routes(events: EventsApi) -> tuple[Route, ...]:
+    """One event."""
+    placed = ("location", "etag")
+    return (
+        Route(
+            "POST",
+            EVENTS,
+            events.schedule,
+            "schedule_event",
+            "Schedule an event",
+            (
+                Answer(201, "it is stored, and will ring", (AcceptedView,), headers=placed),
+                Answer(200, "a request with this id came before, and made this", (AcceptedView,), headers=placed),
+            ),
+            (409, 413, 415, 422, 507),
+            body=EventSpec,
+        ),
+        Route(
+            "PUT",
+            EVENT,
+            events.put,
+            "put_event",
+            "Create an event, or put another in its place",
+            (Answer(201, "it is stored, and will ring", (EventView,), headers=placed), _SEEN),
+            (409, 412, 413, 415, 422, 507),
+            body=EventSpec,
+            conditional=True,
+        ),
+        Route("GET", EVENT, events.get, "get_event", "Look at an event", (_SEEN,), (404, 422)),
+        Route(
+            "PATCH",
+            EVENT,
+            events.change,
+            "change_event",
+            "Reschedule or change an event",
+            (_SEEN,),
+            (404, 409, 412, 413, 415, 422, 507),
+            body=ChangeSpec,
+            conditional=True,
+        ),
+        Route(
+            "DELETE",
+            EVENT,
+            events.cancel,
+            "cancel_event",
+            "Cancel an event",
+            (_SEEN,),
+            (404, 409, 412, 422, 507),
+            conditional=True,
+        ),
+        Route(
+            "POST",
+            EVENT + "/deliver",
+            events.deliver,
+            "deliver_event",
+            "Ring an event now, or only try it",
+            (Answer(200, "the event as it is now; with dry_run, the outcome of the trial", (EventView, TrialView)),),
+            (404, 409, 422, 507),
+            query=DeliverQuery,
+        ),
+    )
+
+
+def event_set_routes(batch: BatchApi, search: SearchApi, dead: DeadApi) -> tuple[Route, ...]:
+    """Many events."""
+    return (
+        Route(
+            "POST",
+            EVENTS + "/batch",
+            batch.schedule,
+            "schedule_batch",
+            "Schedule many events: one a line, or an array",
+            (
+                Answer(201, "all were accepted", (BatchView,)),
+                Answer(207, "some were accepted", (BatchView,)),
+                Answer(422, "none was accepted", (BatchView,)),
+            ),
+            (413, 415, 422, 507),
+            body=list[EventSpec],
+            body_types=(JSON, LINES),
+        ),
+        Route("GET", EVENTS, search.find, "find_events", "Find events", (_FOUND,), (422,), query=FindQuery),
+        Route(
+            "DELETE",
+            EVENTS,
+            search.cancel,
+            "cancel_events",
+            "Cancel all events of a key or with a tag",
+            (Answer(200, "they are cancelled", (CancelledView,)),),
+            (422, 507),
+            query=SelectionQuery,
+        ),
+        Route("GET", DEAD, search.find_dead, "find_dead", "Find dead events", (_FOUND,), (422,), query=PageQuery),
+        Route(
+            "POST",
+            DEAD + "/redrive",
+            dead.redrive,
+            "redrive_dead",
+            "Give dead events a new set of attempts",
+            (Answer(200, "they are scheduled again", (RedrivenView,)),),
+            (413, 415, 422, 507),
+            body=RedriveSpec,
+        ),
+    )
+
+
+def queue_routes(queues: QueuesApi) -> tuple[Route, ...]:
+    """Workers."""
+    problems = (413, 415, 422)
+    return (
+        Route(
+            "POST",
+            QUEUE + "/lease",
+            queues.lease,
+            "lease_events",
+            "Take due events from a queue",
+            (Answer(200, "the events are held for the worker", (LeasesView,)),),
+            problems,
+            body=LeaseSpec,
+            body_required=False,
+        ),
+        Route(
+            "POST",
+            QUEUE + "/ack",
+            queues.acknowledge,
+            "acknowledge_events",
+            "Say that events are done",
+            (_SETTLED,),
+            problems,
+            body=AckSpec,
+        ),
+        Route(
+            "POST",
+            QUEUE + "/extend",
+            queues.extend,
+            "extend_leases",
+            "Hold events longer",
+            (_SETTLED,),
+            problems,
+            body=ExtendSpec,
+        ),
+        Route(
+            "POST",
+            QUEUE + "/fail",
+            queues.fail,
+            "fail_events",
+            "Say that attempts failed",
+            (_SETTLED,),
+            problems,
+            body=FailSpec,
+        ),
+    )
+
+
+def system_routes(system: SystemApi) -> tuple[Route, ...]:
+    """The server itself."""
+    return (
+        Route(
+            "GET",
+            "/healthz",
+            system.healthz,
+            "healthz",
+            "Whether the process is worth keeping",
+            (Answer(200, "it is", (Health,)), Answer(503, "it is broken: restart it", (Health,))),
+        ),
+        Route(
+            "GET",
+            "/readyz",
+            system.readyz,
+            "readyz",
+            "Whether requests are welcome",
+            (Answer(200, "they are", (Health,)), Answer(503, "it starts or stops", (Health,))),
+        ),
+        Route(
+            "GET",
+            "/metrics",
+            system.metrics,
+            "metrics",
+            "Metrics for Prometheus",
+            (Answer(200, "the metrics", content_type=METRICS_TYPE),),
+        ),
+        Route(
+            "GET",
+            "/openapi.json",
+            system.openapi,
+            "openapi",
+            "This description",
+            (Answer(200, "OpenAPI 3.1", (dict[str, Any],)),),
+        ),
+        Route(
+            "GET",
+            "/docs",
+            system.docs,
+            "docs",
+            "This description for people",
+            (Answer(200, "a page", content_type=HTML),),
+        ),
+        Route("GET", "/", system.front, "front", "Where to begin", (Answer(200, "a page", content_type=HTML),)),
+    )

@@ -1,0 +1,59 @@
+"""What a server says about itself: health, readiness, metrics, its own description."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from everbell.server.docs_page import docs_page, front_page
+from everbell.server.message import Request, Response
+from everbell.server.views import json_response
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Health(Struct, frozen=True, omit_defaults=True):
+    """The state of a server. A broken one must be restarted; one that starts or stops must only be left alone."""
+
+    state: Literal["starting", "ready", "stopping", "broken"]
+    reason: str | None = None
+
+
+class SystemApi:
+    """The handlers of everything that belongs to no tenant."""
+
+    def __init__(
+        self, health: Callable[[], Health], metrics: Callable[[], str], document: Callable[[], dict[str, Any]]
+    ) -> None:
+        self._health = health
+        self._metrics = metrics
+        self._document = document
+
+    def healthz(self, request: Request) -> Response:
+        """200 while the process is worth keeping."""
+        health = self._health()
+        return json_response(health, 503 if health.state == "broken" else 200)
+
+    def readyz(self, request: Request) -> Response:
+        """200 while requests are welcome."""
+        health = self._health()
+        return json_response(health, 200 if health.state == "ready" else 503)
+
+    def metrics(self, request: Request) -> Response:
+        """The text that Prometheus reads."""
+        return Response(200, self._metrics().encode(), METRICS_TYPE)
+
+    def openapi(self, request: Request) -> Response:
+        """The description of this API."""
+        return Response(200, msgspec.json.encode(self._document()))
+
+    def docs(self, request: Request) -> Response:
+        """The same for people."""
+        return docs_page(self._document())
+
+    def front(self, request: Request) -> Response:
+        """Where to go from here."""
+        return front_page()

@@ -1,0 +1,276 @@
+"""Everything that is answered, in its JSON form: the types, and how they are made from the engine's values.
+
+Times are RFC 3339, durations text, and what is not there is left out. A payload is spliced in as the bytes that came:
+it is neither decoded nor encoded again. The types are also what the OpenAPI document says about answers.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Annotated
+from urllib.parse import quote
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from everbell.channels.queue import Lease
+from everbell.core.event import Attempt, Event, Record, Repeat, Status
+from everbell.core.ids import is_made
+from everbell.core.retry import Outcome, Result, Retry
+from everbell.core.time import format_duration, format_instant
+from everbell.engine.port import Seen
+from everbell.server.message import Response
+
+Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+Version = Annotated[int, Meta(ge=1, description="goes up with every change; the ETag is this number in quotes")]
+
+_encode = msgspec.json.Encoder().encode
+
+
+class AttemptView(Struct, frozen=True, omit_defaults=True, gc=False):
+    """One try at delivering an occurrence."""
+
+    number: int
+    started_at: Instant
+    duration_ms: int
+    result: Result
+    reason: str | None = None
+    code: int | None = None
+
+
+class RetryView(Struct, frozen=True, gc=False):
+    """The event's own retry policy."""
+
+    max_attempts: int
+    backoff: str
+    max_backoff: str
+
+
+class RepeatView(Struct, frozen=True, omit_defaults=True, gc=False):
+    """How the event comes again."""
+
+    every: str
+    count: int | None = None
+    until: Instant | None = None
+
+
+class AcceptedView(Struct, frozen=True):
+    """What is answered when an event is scheduled."""
+
+    id: str
+    at: Instant
+    status: Status
+    version: Version
+
+
+class EventView(Struct, frozen=True, omit_defaults=True, gc=False):
+    """An event as it is now. Payload and headers are kept until it ends."""
+
+    id: str
+    tenant: str
+    at: Instant
+    status: Status
+    version: Version
+    to: str
+    occurrence: int
+    created_at: Instant
+    attempt_count: int
+    key: str | None = None
+    tags: tuple[str, ...] | None = None
+    headers: dict[str, str] | None = None
+    payload: Raw | UnsetType = UNSET
+    payload_base64: bytes | None = None
+    content_type: str | None = None
+    retry: RetryView | None = None
+    repeat: RepeatView | None = None
+    expires: str | None = None
+    traceparent: str | None = None
+    attempts: tuple[AttemptView, ...] | None = None
+    next_attempt_at: Annotated[Instant, Meta(description="where it is not the due time")] | None = None
+    finished_at: Instant | None = None
+    reason: Annotated[str, Meta(description="why it is dead, or was not delivered")] | None = None
+
+
+class EventsView(Struct, frozen=True, omit_defaults=True):
+    """One page of a search. It goes on while there is a cursor, even after an empty page."""
+
+    events: list[EventView]
+    cursor: str | None = None
+
+
+class OutcomeView(Struct, frozen=True, omit_defaults=True):
+    """What came of one attempt."""
+
+    result: Result
+    reason: str | None = None
+    code: int | None = None
+
+
+class TrialView(Struct, frozen=True):
+    """The outcome of an attempt that changed nothing."""
+
+    outcome: OutcomeView
+
+
+class LeaseView(Struct, frozen=True, omit_defaults=True, gc=False):
+    """An event that a worker holds; (id, occurrence) is the same on every attempt."""
+
+    lease: Annotated[str, Meta(description="the token to acknowledge, extend or fail it with")]
+    until: Annotated[Instant, Meta(description="when it comes back, unless it is extended")]
+    id: str
+    occurrence: int
+    attempt: int
+    epoch: int
+    at: Instant
+    key: str | None = None
+    payload: Raw | UnsetType = UNSET
+    payload_base64: bytes | None = None
+    content_type: str | None = None
+    headers: dict[str, str] | None = None
+    tags: tuple[str, ...] | None = None
+    traceparent: str | None = None
+
+
+@lru_cache(maxsize=4_096)
+def _second(at_s: int) -> str:
+    return format_instant(at_s * 1_000)[:-4]
+
+
+def instant(at: int) -> str:
+    """RFC 3339; events crowd in the same seconds, so the text of a second is kept."""
+    return f"{_second(at // 1_000)}{at % 1_000:03d}Z"
+
+
+def accepted_response(seen: Seen) -> Response:
+    """The answer to the scheduling of one event: the busiest of all, so it is put together by hand."""
+    event = seen.event
+    event_id = event.id
+    at = instant(event.due_at)
+    if seen.created and is_made(event_id):
+        body = f'{{"id":"{event_id}","at":"{at}","status":"scheduled","version":1}}'.encode()
+        location = f"/v1/tenants/{event.tenant}/events/{event_id}"
+        return Response(201, body, "application/json", (("location", location), ("etag", '"1"')))
+    body = _encode(AcceptedView(event_id, at, seen.status, event.version))
+    headers = (("location", location_of(event.tenant, event_id)), ("etag", f'"{event.version}"'))
+    return Response(201 if seen.created else 200, body, "application/json", headers)
+
+
+def event_response(seen: Seen) -> Response:
+    """A whole event, with its version as the ETag."""
+    event = seen.event
+    headers: tuple[tuple[str, str], ...] = (("etag", f'"{event.version}"'),)
+    if seen.created:
+        headers = (("location", location_of(event.tenant, event.id)), *headers)
+    return Response(201 if seen.created else 200, _encode(event_view(seen)), "application/json", headers)
+
+
+def json_response(content: object, status: int = 200) -> Response:
+    """Any of the types above."""
+    return Response(status, _encode(content))
+
+
+def location_of(tenant: str, event_id: str) -> str:
+    """The path of an event."""
+    return f"/v1/tenants/{tenant}/events/{quote(event_id, safe='')}"
+
+
+def event_view(seen: Seen) -> EventView:
+    """An event, or what is kept of it."""
+    event = seen.event
+    attempts = tuple(map(_attempt_view, event.attempts)) or None
+    if isinstance(event, Record):
+        return EventView(
+            event.id,
+            event.tenant,
+            instant(event.due_at),
+            seen.status,
+            event.version,
+            event.to,
+            event.occurrence,
+            instant(event.created_at),
+            event.attempt_count,
+            event.key,
+            event.tags or None,
+            attempts=attempts,
+            finished_at=instant(event.finished_at),
+            reason=event.reason,
+        )
+    is_json = event.content_type is None
+    return EventView(
+        event.id,
+        event.tenant,
+        instant(event.due_at),
+        seen.status,
+        event.version,
+        event.to,
+        event.occurrence,
+        instant(event.created_at),
+        event.attempt_count,
+        event.key,
+        event.tags or None,
+        dict(event.headers) or None,
+        Raw(event.payload) if is_json else UNSET,
+        None if is_json else event.payload,
+        event.content_type,
+        None if event.retry is None else _retry_view(event.retry),
+        None if event.repeat is None else _repeat_view(event.repeat),
+        None if event.expires_ms is None else format_duration(event.expires_ms),
+        event.traceparent,
+        attempts,
+        _next_attempt_at(event, seen.status),
+        None,
+        event.reason,
+    )
+
+
+def lease_view(lease: Lease) -> LeaseView:
+    """What a worker gets."""
+    held = lease.occurrence
+    is_json = held.content_type is None
+    return LeaseView(
+        lease.token,
+        instant(lease.until_at),
+        held.id,
+        held.number,
+        held.attempt,
+        held.epoch,
+        instant(held.due_at),
+        held.key,
+        Raw(held.raw) if is_json else UNSET,
+        None if is_json else held.raw,
+        held.content_type,
+        dict(held.headers) if held.headers else None,
+        held.tags or None,
+        held.traceparent,
+    )
+
+
+def trial_view(outcome: Outcome) -> TrialView:
+    """The outcome of a dry run."""
+    return TrialView(OutcomeView(outcome.result, outcome.reason, outcome.code))
+
+
+def _attempt_view(attempt: Attempt) -> AttemptView:
+    return AttemptView(
+        attempt.number,
+        instant(attempt.started_at),
+        attempt.duration_ms,
+        attempt.result,
+        attempt.reason,
+        attempt.code,
+    )
+
+
+def _retry_view(retry: Retry) -> RetryView:
+    return RetryView(retry.max_attempts, format_duration(retry.backoff_ms), format_duration(retry.max_backoff_ms))
+
+
+def _repeat_view(repeat: Repeat) -> RepeatView:
+    until = None if repeat.until_at is None else instant(repeat.until_at)
+    return RepeatView(format_duration(repeat.every_ms), repeat.count, until)
+
+
+def _next_attempt_at(event: Event, status: Status) -> str | None:
+    if status in ("scheduled", "retrying") and event.run_at != event.due_at:
+        return instant(event.run_at)
+    return None

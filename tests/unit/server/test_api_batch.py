@@ -1,0 +1,261 @@
+"""Batches: the good events are scheduled, the bad ones are named, and no batch is too much."""
+
+from __future__ import annotations
+
+import tracemalloc
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+
+from everbell.core.spec import Draft, EventSpec
+from everbell.engine.port import OperationsPort, Seen
+from everbell.errors import EverbellError, InvalidInput, StoreFull, TooLarge
+from everbell.server.batch_body import read_batch
+from tests.unit.server.api_caller import EVENTS, SOON, Caller, called
+
+BATCH = f"{EVENTS}/batch"
+GOOD = msgspec.json.encode(SOON)
+LINES = "application/x-ndjson"
+BOMB = b'{"in": 1, "to": "queue:a", "payload": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"
+
+
+def named(*names: str) -> list[dict[str, Any]]:
+    return [{**SOON, "id": name} for name in names]
+
+
+def lines(*events: Any) -> bytes:
+    return b"\n".join(event if isinstance(event, bytes) else msgspec.json.encode(event) for event in events)
+
+
+@pytest.mark.parametrize("content_type", [LINES, "application/json", "application/jsonl", None])
+@pytest.mark.parametrize(
+    "body",
+    [
+        lines(*named("a", "b", "c")),
+        lines(*named("a", "b", "c")) + b"\n",
+        b"\n\n" + b"\r\n \n".join(map(msgspec.json.encode, named("a", "b", "c"))) + b"\r\n\r\n",
+        msgspec.json.encode(named("a", "b", "c")),
+        b" \n" + msgspec.json.format(msgspec.json.encode(named("a", "b", "c")), indent=2),
+    ],
+)
+def test_lines_and_arrays_are_told_by_themselves(body: bytes, content_type: str | None) -> None:
+    async def test(caller: Caller) -> None:
+        headers = {} if content_type is None else {"content_type": content_type}
+        answer = await caller.call("POST", BATCH, body, **headers)
+        assert answer.status == 201
+        assert answer.json == {"accepted": 3, "rejected": 0, "ids": ["a", "b", "c"], "errors": []}
+
+    called(test)
+
+
+@pytest.mark.parametrize("as_array", [True, False])
+def test_the_good_are_accepted_and_the_bad_are_named(as_array: bool) -> None:
+    bad = [{**SOON, "kee": 1}, {**SOON, "retry": {"backoff": "x"}}]
+    events = [*named("a"), bad[0], *named("b"), bad[1]]
+
+    async def test(caller: Caller) -> None:
+        answer = await caller.call("POST", BATCH, events if as_array else lines(*events))
+        assert answer.status == 207
+        assert answer.content_type == "application/json"
+        assert answer.json == {
+            "accepted": 2,
+            "rejected": 2,
+            "ids": ["a", None, "b", None],
+            "errors": [
+                {
+                    "index": 1,
+                    "status": 422,
+                    "title": "The request is not valid",
+                    "detail": "kee: there is no such field; did you mean key?",
+                    "field": "kee",
+                },
+                {
+                    "index": 3,
+                    "status": 422,
+                    "title": "The request is not valid",
+                    "detail": answer.json["errors"][1]["detail"],
+                    "field": "retry.backoff",
+                },
+            ],
+        }
+        assert len((await caller.call("GET", EVENTS)).json["events"]) == 2
+
+    called(test)
+
+
+@pytest.mark.parametrize(
+    ("bad", "status", "field"),
+    [
+        (b'{"in": 1, "to"', 400, None),
+        (b"garbage", 400, None),
+        (b'{"in": 1, "to": "queue:a", "key": "\xff"}', 400, None),
+        (b'{"in": 1, "to": "queue:a", "payload": "\xff"}', 400, None),
+        (BOMB, 400, None),
+        (b"[]", 422, None),
+        (b"5", 422, None),
+        (b'{"in": 1, "to": "queue:a", "payload": "%s"}' % (b"x" * 1_000), 413, "payload"),
+        (b'{"in": 1}', 422, "to"),
+    ],
+)
+def test_a_broken_line_spoils_only_itself(bad: bytes, status: int, field: str | None) -> None:
+    async def test(caller: Caller) -> None:
+        answer = await caller.call("POST", BATCH, lines(*named("a"), bad, b"", *named("b")))
+        assert answer.status == 207
+        assert answer.json["ids"] == ["a", None, "b"]
+        (error,) = answer.json["errors"]
+        assert (error["index"], error["status"], error.get("field")) == (1, status, field)
+
+    called(test)
+
+
+@pytest.mark.parametrize("bad", [b'{"key": "\xff"}', b'{"in": 1, "to": "queue:a", "payload": "\xff"}', b"7"])
+def test_a_bad_element_of_an_array_spoils_only_itself(bad: bytes) -> None:
+    async def test(caller: Caller) -> None:
+        answer = await caller.call("POST", BATCH, b"[" + b",".join((GOOD, bad, GOOD)) + b"]")
+        assert (answer.status, answer.json["accepted"]) == (207, 2)
+        assert answer.json["errors"][0]["index"] == 1
+
+    called(test)
+
+
+@pytest.mark.parametrize("body", [b"[" + GOOD, b"[" + GOOD + b"] x", b"[" + GOOD + b",]", b"[" + BOMB + b"]"])
+def test_a_broken_array_is_broken_as_a_whole(body: bytes) -> None:
+    async def test(caller: Caller) -> None:
+        answer = await caller.call("POST", BATCH, body)
+        assert (answer.status, answer.content_type) == (400, "application/problem+json")
+        assert (await caller.call("GET", EVENTS)).json == {"events": []}
+
+    called(test)
+
+
+def test_nothing_accepted() -> None:
+    async def test(caller: Caller) -> None:
+        answer = await caller.call("POST", BATCH, [{}, {}])
+        assert answer.status == 422
+        assert (answer.json["accepted"], answer.json["rejected"], answer.json["ids"]) == (0, 2, [None, None])
+
+    called(test)
+
+
+@pytest.mark.parametrize("body", [b"", b"\n\n", b"  ", b"[]", b" [ ] "])
+def test_an_empty_batch(body: bytes) -> None:
+    async def test(caller: Caller) -> None:
+        answer = await caller.call("POST", BATCH, body)
+        assert (answer.status, answer.content_type) == (422, "application/problem+json")
+        assert "empty" in answer.json["detail"]
+
+    called(test)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lines(*[SOON] * 6),
+        msgspec.json.encode([SOON] * 6),
+        GOOD * 6,
+        lines(b"x", *[SOON] * 6),
+        b"[" + b",".join([b"{}"] * 1_000) + b"]",
+        b"[" + b",".join([b"0"] * 1_000) + b"]",
+        b"\n" * 1_000 + b"x",
+    ],
+)
+def test_too_many(body: bytes) -> None:
+    async def test(caller: Caller) -> None:
+        answer = await caller.call("POST", BATCH, body)
+        assert answer.status == 413
+        assert "more than 5" in answer.json["detail"]
+        assert (await caller.call("GET", EVENTS)).json == {"events": []}
+
+    called(test)
+
+
+def test_an_event_with_many_braces_is_still_one() -> None:
+    payload = [{"a": 1}] * 60
+
+    async def test(caller: Caller) -> None:
+        for body in (
+            lines({**SOON, "payload": payload}, SOON),
+            msgspec.json.encode([{**SOON, "payload": payload}, SOON]),
+        ):
+            assert (await caller.call("POST", BATCH, body)).json["accepted"] == 2
+
+    called(test)
+
+
+@pytest.mark.parametrize(
+    ("start", "element", "end"),
+    [(b"[", b"{},", b"{}]"), (b"[", b"0,", b"0]"), (b"", b"{}", b""), (b"", b"\n", b"{}"), (b"", b"{}\n", b"")],
+)
+def test_a_flood_is_refused_before_it_takes_memory(start: bytes, element: bytes, end: bytes) -> None:
+    body = start + element * (4_000_000 // len(element)) + end
+    tracemalloc.start()
+    try:
+        with suppress(TooLarge):
+            assert len(read_batch(body, 2_000)) == 1
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(body)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_wrong_media_type() -> None:
+    async def test(caller: Caller) -> None:
+        answer = await caller.call("POST", BATCH, GOOD, content_type="text/csv")
+        assert (answer.status, answer.json["field"]) == (415, "content-type")
+
+    called(test)
+
+
+def test_ids_that_are_taken() -> None:
+    async def test(caller: Caller) -> None:
+        await caller.schedule(id="a")
+        await caller.schedule(id="b", payload=1)
+        answer = await caller.call("POST", BATCH, named("a", "b", "c", "c"))
+        assert answer.status == 207
+        assert answer.json["ids"] == ["a", None, "c", "c"]
+        (error,) = answer.json["errors"]
+        assert (error["index"], error["status"]) == (1, 409)
+
+    called(test)
+
+
+def test_the_trace_of_the_request_is_taken_over() -> None:
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+    async def test(caller: Caller) -> None:
+        await caller.call("POST", BATCH, named("a"), traceparent=trace)
+        assert (await caller.call("GET", f"{EVENTS}/a")).json["traceparent"] == trace
+
+    called(test)
+
+
+class Full:
+    """Operations that have room for a few only."""
+
+    def __init__(self, caller: Caller, room: int) -> None:
+        self._caller = caller
+        self._room = room
+
+    async def schedule(self, tenant: str, drafts: list[Draft]) -> list[Seen | EverbellError]:
+        taken = await self._caller.engine.operations.schedule(tenant, drafts[: self._room])
+        return [*taken, *[StoreFull("no room")] * (len(drafts) - self._room)]
+
+
+def test_when_the_store_is_full_the_sender_is_not_blamed() -> None:
+    async def test(caller: Caller) -> None:
+        answers = []
+        for room in (0, 1):
+            operations: OperationsPort = Full(caller, room)  # type: ignore[assignment]
+            full = Caller(caller.engine, caller.clock, operations)
+            answers.append(await full.call("POST", BATCH, [*named("a", "b"), {}]))
+        assert [answer.status for answer in answers] == [507, 207]
+        assert [error["status"] for error in answers[1].json["errors"]] == [507, 422]
+
+    called(test)
+
+
+def test_reading_says_what_each_is() -> None:
+    read = read_batch(lines(SOON, b"{", {"a": 1}), 10)
+    assert [isinstance(one, EventSpec) for one in read] == [True, False, False]
+    assert all(isinstance(one, InvalidInput) for one in read[1:])

@@ -75,6 +75,7 @@ class RocksdbStore:
         self._thread = ThreadPoolExecutor(1, "everbell-fsync")
         self._broken: str | None = None
         self._stuck = False
+        self._searches = 0
         self._closed = False
 
     def _begin(self) -> None:
@@ -165,7 +166,11 @@ class RocksdbStore:
 
     async def find(self, filter: Filter, cursor: str | None, limit: int) -> Found:
         """See the port."""
-        return await Search(self._db, self.partitions, self._hours, filter).run(cursor, limit)
+        self._searches += 1
+        try:
+            return await Search(self._db, self.partitions, self._hours, filter).run(cursor, limit)
+        finally:
+            self._searches -= 1
 
     async def counts(self) -> Mapping[str, Counts]:
         """See the port."""
@@ -267,11 +272,13 @@ class RocksdbStore:
     def _reopen(self) -> None:
         """After a write that found no room. Rare, and nothing can be written before: it may keep the loop waiting."""
         room = self._free(self._directory)
-        need = 2 * log_bytes(self._directory)
+        need = log_bytes(self._directory) * 9 // 8  # A failed attempt would end reading, too: better a little late.
         if room < need:
             raise StoreFull(
                 f"the disk of the store is full, {need - room >> 20} MiB more are needed to go on: make room"
             )
+        if self._searches:
+            raise StoreFull("the disk of the store was full, and a search is under way: try again in a moment")
         with suppress(Exception):  # It reports once more what brought us here.
             self._db.close()
         self._db = open_database(self._directory, create=False)

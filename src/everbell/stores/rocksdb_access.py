@@ -2,7 +2,8 @@
 
 Learned by measuring, with rocksdict 0.3.29 (RocksDB 9.8):
 
-- `items()` and `keys()` end silently at a block that cannot be read; only a cursor's `status()` tells. `scan` asks it.
+- `items()` and `keys()` end silently at a block that cannot be read. A cursor's `status()` tells, so only cursors are
+  used. The database cannot be opened again while one is alive.
 - An existing database takes the options of its column family from its own files, without bloom filters, unless
   they are passed as those of the column family "default".
 - The recovery mode that RocksDB has by default drops everything behind a damaged record of the log. The one used
@@ -32,7 +33,7 @@ from rocksdict import (
 from everbell.errors import StoreBroken, StoreCorrupt, StoreError, StoreFull, StoreUnusable
 
 _MIB = 1 << 20
-_NO_ROOM = "No space left"
+_NO_ROOM = ("No space left", "Disk quota exceeded")
 
 
 def open_database(directory: Path, *, create: bool) -> Rdict:
@@ -46,7 +47,7 @@ def open_database(directory: Path, *, create: bool) -> Rdict:
         if "LOCK" in text:
             message = f"{directory} is in use by another process: stop that one first, or name another directory"
             raise StoreUnusable(message) from error
-        if _NO_ROOM in text:
+        if any(words in text for words in _NO_ROOM):
             raise StoreFull(f"{directory} cannot be opened, the disk is full: make room and start again") from error
         if "Corruption" in text:
             raise StoreCorrupt(f"{directory} is damaged ({text}): restore the store from a backup") from error
@@ -85,19 +86,16 @@ def _options() -> Options:
 
 
 def scan(db: Rdict, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The rows from `start` up to, without, `end`."""
+    """The rows from `start` up to, without, `end`, as they are now."""
     bounds = ReadOptions()
     bounds.set_iterate_upper_bound(end)
-    rest = start
-    rows: Iterator[tuple[Any, Any]] = db.items(from_key=start, read_opt=bounds)
-    for key, row in rows:
-        yield key, row
-        rest = key
     cursor = db.iter(bounds)
-    cursor.seek(start if rest is start else rest + b"\0")
+    cursor.seek(start)
+    valid, key, row, move_on = cursor.valid, cursor.key, cursor.value, cursor.next
+    while valid():
+        yield key(), row()
+        move_on()
     cursor.status()
-    if cursor.valid():
-        raise StoreCorrupt("the database ended in the middle of its rows: restore the store from a backup")
 
 
 def scan_back(db: Rdict, start: bytes, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -144,7 +142,7 @@ def store_error(error: BaseException, doing: str) -> StoreError:
     text = str(error)
     if isinstance(error, DbClosedError):
         return StoreUnusable("the store is closed")
-    if _NO_ROOM in text:
+    if any(words in text for words in _NO_ROOM):
         return StoreFull("the disk of the store is full: make room; nothing of this write was stored")
     if "Corruption" in text or "No such file" in text:
         return StoreCorrupt(f"the store is damaged ({text}): stop, and restore it from a backup")

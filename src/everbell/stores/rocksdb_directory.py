@@ -12,11 +12,12 @@ partitions:
 from __future__ import annotations
 
 import os
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 
 import msgspec
 
-from everbell.errors import StoreCorrupt, StoreUnusable
+from everbell.errors import StoreCorrupt, StoreFull, StoreUnusable
 
 FORMAT = 1
 """What this version writes, and the highest that it reads."""
@@ -53,7 +54,8 @@ def claim(directory: Path, partitions: int, created_at: int) -> tuple[Marker, bo
             )
         return _draft(directory, partitions, created_at), True
     except OSError as error:
-        raise StoreUnusable(f"{directory} cannot be used as a store: {error.strerror}") from error
+        failure = StoreFull if error.errno in (ENOSPC, EDQUOT) else StoreUnusable
+        raise failure(f"{directory} cannot be used as a store: {error.strerror}") from error
 
 
 def settle(directory: Path) -> None:

@@ -1,8 +1,8 @@
 """Searching a RocksDB store: reading rows in order, and keeping those that match.
 
-There is no index but the order of the keys, so a search reads what may match, a slice at a time: between slices
-others have their turn, and no slice keeps a cursor of RocksDB open for the next. What a slice reads lies in one
-space; scheduled events are merged over all partitions, unless the filter's key tells which one.
+There is no index but the order of the keys, so a search reads whatever may match, and lets others have their turn
+after every slice. Scheduled events are merged over all partitions, unless the filter's key tells which one; finding
+the beginning of each partition is the larger part of the cost, so the cursors stay open from slice to slice.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator
 from heapq import merge
+from itertools import islice
 from struct import Struct
 
 from rocksdict import Rdict
@@ -50,37 +51,37 @@ class Search:
 
     async def run(self, cursor: str | None, limit: int) -> Found:
         """Collect up to `limit` matches, or what is found among `EXAMINED_MAX` rows."""
-        space, place = read_cursor(self._filter, cursor)
+        first, place = read_cursor(self._filter, cursor)
         spaces = spaces_of(self._filter)
         found: list[Event | Record] = []
         examined = 0
-        while True:
+        for space in spaces[spaces.index(first) :]:
             with reading:
-                last, count = self._slice(space, place, found, limit)
-            examined += count
-            if last is not None:
-                place = last
-            elif space == spaces[-1]:
-                return Found(found, None)
-            else:
-                space, place = spaces[-1], b""
-            if len(found) >= limit or examined >= EXAMINED_MAX:
-                return Found(found, write_cursor(space, place))
-            await asyncio.sleep(0)
+                rows = self._rows[space](place)
+            while True:
+                with reading:
+                    last = self._slice(space, rows, found, limit)
+                if last is None:
+                    break
+                examined += SLICE
+                if len(found) >= limit or examined >= EXAMINED_MAX:
+                    return Found(found, write_cursor(space, last))
+                await asyncio.sleep(0)
+            place = b""
+        return Found(found, None)
 
-    def _slice(self, space: Space, place: bytes, found: list[Event | Record], limit: int) -> tuple[bytes | None, int]:
-        """Examine some rows; the place of the last one, or None when the space is at its end, and how many there
-        were.
-        """
-        examined = 0
-        for at, row in self._rows[space](place):
-            examined += 1
+    def _slice(self, space: Space, rows: Rows, found: list[Event | Record], limit: int) -> bytes | None:
+        """Examine some rows; the place of the last one, or None when there are no more."""
+        place = None
+        count = 0
+        for place, row in islice(rows, SLICE):
+            count += 1
             # Most rows may be those of other tenants: a glance spares their decoding.
             if self._needle in row:
                 self._keep(space, row, found)
-            if len(found) >= limit or examined >= SLICE:
-                return at, examined
-        return None, examined
+                if len(found) >= limit:
+                    return place
+        return place if count == SLICE else None
 
     def _keep(self, space: Space, row: bytes, found: list[Event | Record]) -> None:
         try:

@@ -1,0 +1,163 @@
+"""The embedded store under faults that only a real process, disk or kernel can have."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from everbell.core.event import Event
+from everbell.core.ids import place_in
+from everbell.errors import StoreFull
+from everbell.stores.port import Add, Counts, Filter
+from everbell.stores.rocksdb import RocksdbStore
+from tests.conformance.stores import PARTITIONS, event, find_all, finish
+
+ROOT = Path(__file__).parents[2]
+MIB = 1 << 20
+
+WRITER = """
+import asyncio, sys
+from everbell.stores.port import Add, Finish
+from everbell.stores.rocksdb import RocksdbStore
+from tests.conformance.stores import event, finish
+
+async def main():
+    store = RocksdbStore(sys.argv[1], partitions=4)
+    sequence = store.last_sequence
+    while True:
+        added = [event(sequence + n, payload=b"x" * 2_000) for n in range(1, 8)]
+        await store.apply([Add(each) for each in added], 1)
+        await store.apply([finish(added[0])], 1)
+        sequence += 7
+        print(sequence, flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 48 MiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(disk)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"a file system cannot be mounted here: {mounted.stderr.strip()}")
+    yield disk
+    # Lazily: a test that failed may still have files open.
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def writer(path: Path, *wrapper: str) -> subprocess.Popen[str]:
+    """A process that stores events and says how far it got."""
+    return subprocess.Popen(
+        [*wrapper, sys.executable, "-c", WRITER, str(path)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+async def check_all_there(path: Path, acknowledged: int, rounds: int) -> None:
+    """Everything up to the acknowledged sequence is stored once, and counted; each acknowledged round ended one."""
+    store = RocksdbStore(str(path))
+    last = store.last_sequence
+    assert last >= acknowledged
+    live = await find_all(store, Filter("shop"), 1_000)
+    ended = await find_all(store, Filter("shop", "delivered"), 1_000)
+    stored = sorted(sequence_in(found.id) for found in [*live, *ended])
+    assert stored == list(range(1, last + 1))
+    assert await store.counts() == {"shop": Counts(pending=len(live), delivered=len(ended))}
+    assert len(ended) >= rounds
+    await store.close()
+
+
+def sequence_in(event_id: str) -> int:
+    """The sequence in a made id."""
+    place = place_in(event_id)
+    assert place is not None
+    return place[1]
+
+
+def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    total = acknowledged = 0
+    for rounds in (1, 5, 40, 150):
+        process = writer(path)
+        assert process.stdout is not None
+        for _ in range(rounds):
+            acknowledged = int(process.stdout.readline())
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        total += rounds
+        asyncio.run(check_all_there(path, acknowledged, total))
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_failed_fsync_ends_the_writer_and_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    fault = ["strace", "-f", "-o", str(tmp_path / "trace"), "-e", "trace=fdatasync"]
+    process = writer(path, *fault, "-e", "inject=fdatasync:error=EIO:when=40")
+    out, err = process.communicate()
+    if "ptrace" in err:
+        pytest.skip(f"processes cannot be traced here: {err.splitlines()[0]}")
+    assert "StoreBroken" in err
+    acknowledged = [int(line) for line in out.split()]
+    asyncio.run(check_all_there(path, acknowledged[-1], len(acknowledged)))
+
+
+def test_a_full_disk_refuses_and_recovers(small_disk: Path) -> None:
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(30 * MIB))
+
+    async def scenario() -> None:
+        store = RocksdbStore(str(small_disk / "store"), partitions=PARTITIONS, reserve_bytes=0)
+        stored: list[Event] = []
+        with suppress(StoreFull):
+            while len(stored) < 100_000:
+                batch = [event(len(stored) + n, payload=os.urandom(1_000)) for n in range(1, 101)]
+                await store.apply([Add(each) for each in batch], 1)
+                stored.extend(batch)
+        assert 1_000 < len(stored) < 100_000, "the disk did not get full"
+        # Full: nothing goes in, everything can be read, and nothing of what was refused is seen.
+        refused = [event(len(stored) + n, payload=os.urandom(1_000)) for n in range(1, 1_001)]
+        for _ in range(3):
+            with pytest.raises(StoreFull):
+                await store.apply([Add(each) for each in refused], 1)
+        assert await store.get("shop", stored[0].id) == stored[0]
+        assert await store.get("shop", refused[0].id) is None
+        assert await store.counts() == {"shop": Counts(pending=len(stored))}
+        ballast.unlink()
+        # Room again: it goes on without a restart.
+        assert await store.apply([finish(stored[0]), Add(refused[0])], 1) == {}
+        assert await store.get("shop", refused[0].id) == refused[0]
+        assert await store.get("shop", refused[1].id) is None
+        await store.close()
+        again = RocksdbStore(str(small_disk / "store"))
+        assert await again.counts() == {"shop": Counts(pending=len(stored), delivered=1)}
+        found = await find_all(again, Filter("shop"), 1_000)
+        assert {each.id for each in found} == {each.id for each in [*stored[1:], refused[0]]}
+        await again.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_disk_too_full_to_begin_says_so(small_disk: Path) -> None:
+    with suppress(OSError), (small_disk / "ballast").open("wb") as ballast:
+        while True:
+            ballast.write(bytes(MIB))
+            ballast.flush()
+    with pytest.raises(StoreFull):
+        RocksdbStore(str(small_disk / "store"))

@@ -1,0 +1,1 @@
+"""The ways into a server: HTTP and what is served over it."""

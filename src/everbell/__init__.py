@@ -1,1 +1,39 @@
-"""Everbell: a durable event scheduler. Hand it a payload, a target and a time; it delivers."""
+"""Everbell: a durable event scheduler. Hand it a payload, a target and a time; it delivers.
+
+What is named here is the public surface. It is imported when it is first used, so that a program, or the command
+line, pays only for the part that it needs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from everbell.channels.handler import Refuse
+    from everbell.client.app import App
+    from everbell.client.awaiting import AsyncClient
+    from everbell.client.blocking import Client
+    from everbell.client.worker import Worker
+    from everbell.core.occurrence import Occurrence
+    from everbell.errors import EverbellError
+
+__all__ = ["App", "AsyncClient", "Client", "EverbellError", "Occurrence", "Refuse", "Worker"]
+
+_HOMES = {
+    "App": "everbell.client.app",
+    "AsyncClient": "everbell.client.awaiting",
+    "Client": "everbell.client.blocking",
+    "EverbellError": "everbell.errors",
+    "Occurrence": "everbell.core.occurrence",
+    "Refuse": "everbell.channels.handler",
+    "Worker": "everbell.client.worker",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'everbell' has no attribute {name!r}")
+    value: object = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

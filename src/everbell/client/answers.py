@@ -1,0 +1,155 @@
+"""What a server answers, as values.
+
+Fields that a newer server adds are ignored; fields that may be absent have defaults. Times are aware datetimes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+
+from everbell.client.problems import Problem, error_of
+from everbell.core.event import Status
+from everbell.core.retry import Result
+from everbell.errors import EverbellError
+
+if TYPE_CHECKING:
+    from everbell.client.call import Call
+
+
+class Scheduled(Struct, frozen=True, kw_only=True):
+    """An event that is stored, now or by an earlier request with the same id."""
+
+    id: str
+    at: datetime
+    status: Status
+    version: int = 1
+
+
+class AttemptView(Struct, frozen=True, kw_only=True):
+    """One try at delivering an occurrence."""
+
+    number: int
+    started_at: datetime
+    duration_ms: int
+    result: Result
+    reason: str | None = None
+    code: int | None = None
+
+
+class EventView(Struct, frozen=True, kw_only=True):
+    """An event as it is now. Payload and headers are kept until it ends."""
+
+    id: str
+    tenant: str
+    at: datetime
+    """The nominal due time of this occurrence."""
+    status: Status
+    to: str
+    version: int
+    created_at: datetime
+    occurrence: int = 1
+    attempt_count: int = 0
+    key: str | None = None
+    tags: tuple[str, ...] | None = None
+    headers: Mapping[str, str] | None = None
+    payload: Any = None
+    """Decoded JSON, or bytes where there is a `content_type`."""
+    content_type: str | None = None
+    retry: Mapping[str, Any] | None = None
+    repeat: Mapping[str, Any] | None = None
+    expires: str | None = None
+    traceparent: str | None = None
+    attempts: tuple[AttemptView, ...] = ()
+    """The latest ones, oldest first."""
+    next_attempt_at: datetime | None = None
+    """Where it is not the due time."""
+    finished_at: datetime | None = None
+    reason: str | None = None
+    """Why it is dead, or was not delivered."""
+
+
+class Page(Struct, frozen=True):
+    """Some of the events that match, and how to get the following ones."""
+
+    events: Sequence[EventView]
+    cursor: str | None
+    rest: Call[Page] | None
+
+
+class Refusal(Struct, frozen=True):
+    """Why one event of many was not accepted; `index` counts from the beginning of all of them."""
+
+    index: int
+    status: int
+    title: str = ""
+    detail: str | None = None
+    field: str | None = None
+
+    @property
+    def error(self) -> EverbellError:
+        """The error that scheduling this event alone would have raised."""
+        return error_of(Problem(title=self.title, detail=self.detail, field=self.field), self.status)
+
+
+class Batch(Struct, frozen=True):
+    """What became of events that were sent together: for each its id, None for those that `refused` names."""
+
+    ids: Sequence[str | None]
+    refused: Sequence[Refusal] = ()
+
+    @property
+    def accepted(self) -> int:
+        """How many were stored."""
+        return len(self.ids) - len(self.refused)
+
+
+class Trial(Struct, frozen=True):
+    """What came of an attempt that nobody records."""
+
+    result: Result
+    reason: str | None = None
+    code: int | None = None
+
+
+class NotRedriven(Struct, frozen=True):
+    """Why one event was not redriven."""
+
+    id: str
+    status: int
+    title: str
+    detail: str
+
+
+class Redriven(Struct, frozen=True):
+    """How many dead events got a new set of attempts, and why others did not."""
+
+    redriven: int
+    errors: Sequence[NotRedriven] = ()
+
+
+class Health(Struct, frozen=True):
+    """The state of a server: it takes work when it is ready."""
+
+    state: Literal["starting", "ready", "stopping", "broken"]
+    reason: str | None = None
+
+
+class Settled(Struct, frozen=True):
+    """How many leases were settled or extended, and which ones were not held any more."""
+
+    done: int
+    lost: Sequence[str] = ()
+
+
+def together(batches: Iterable[Batch]) -> Batch:
+    """Batches that followed each other, as one."""
+    ids: list[str | None] = []
+    refused: list[Refusal] = []
+    for batch in batches:
+        ids.extend(batch.ids)
+        refused.extend(batch.refused)
+    return Batch(ids, refused)

@@ -1,0 +1,163 @@
+"""The client for programs that await: `AsyncClient`.
+
+A thin shell, like `blocking`: the same calls, sent over the pool of raw connections that deliveries use. Belongs to
+the event loop in which its first call is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from everbell.channels.http_client import HttpFailure, HttpPool, HttpRequest
+from everbell.client import batches, calls, queue_calls
+from everbell.client.address import DEFAULT_URL, Address
+from everbell.client.answers import Batch, EventView, Page, together
+from everbell.client.call import (
+    ANSWER_BYTES_MAX,
+    ATTEMPTS_MAX,
+    Backoff,
+    Call,
+    Lost,
+    Persistence,
+    Reply,
+    conclude,
+    doubling,
+    in_doubt,
+)
+from everbell.client.methods import presented
+from everbell.entropy import SystemEntropy
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _one(
+    build: Callable[Concatenate[str, P], Call[T]],
+) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
+    async def method(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.run(build(self.tenant, *args, **kwargs))
+
+    return presented(method, build)
+
+
+def _walk(
+    build: Callable[Concatenate[str, P], Call[Page]], name: str
+) -> Callable[Concatenate[AsyncClient, P], AsyncIterator[EventView]]:
+    async def method(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[EventView]:
+        rest: Call[Page] | None = build(self.tenant, *args, **kwargs)
+        while rest is not None:
+            page = await self.run(rest)
+            for event in page.events:
+                yield event
+            rest = page.rest
+
+    return presented(method, build, name)
+
+
+def _each(
+    build: Callable[Concatenate[str, P], Iterator[Call[T] | T]],
+) -> Callable[Concatenate[AsyncClient, P], AsyncIterator[T]]:
+    async def method(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
+        for part in build(self.tenant, *args, **kwargs):
+            yield await self.run(part) if isinstance(part, Call) else part
+
+    return presented(method, build)
+
+
+def _many(
+    build: Callable[Concatenate[str, P], Iterator[Call[Batch] | Batch]],
+) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, Batch]]:
+    each = _each(build)
+
+    async def method(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> Batch:
+        return together([batch async for batch in each(self, *args, **kwargs)])
+
+    return presented(method, build, "schedule_many")
+
+
+class AsyncClient:
+    """A client of one tenant. Close it when done, or use it as an async context manager."""
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        tenant: str = "default",
+        token: str | None = None,
+        timeout_s: float = 10.0,
+        *,
+        attempts_max: int = ATTEMPTS_MAX,
+        backoff: Backoff | None = None,
+    ) -> None:
+        """`timeout_s` bounds each request, `attempts_max` how often what may be repeated is sent."""
+        self._address = Address(url, token)
+        self.tenant = tenant
+        self._timeout_s = timeout_s
+        self._persistence = Persistence(backoff or doubling(0.1, 2.0, SystemEntropy().jitter), attempts_max)
+        self._pool: HttpPool | None = None
+
+    schedule = _one(calls.schedule)
+    put = _one(calls.put)
+    schedule_many = _many(batches.schedule_batches)
+    schedule_batches = _each(batches.schedule_batches)
+    get = _one(calls.get)
+    page = _one(calls.page)
+    list = _walk(calls.page, "list")
+    change = _one(calls.change)
+    reschedule = _one(calls.reschedule)
+    cancel = _one(calls.cancel)
+    cancel_matching = _one(calls.cancel_matching)
+    deliver = _one(calls.deliver)
+    try_out = _one(calls.try_out)
+    dead = _walk(calls.dead, "dead")
+    redrive = _one(calls.redrive)
+    redrive_all = _one(calls.redrive_all)
+    health = _one(calls.health)
+    lease = _one(queue_calls.lease)
+    ack = _one(queue_calls.ack)
+    extend = _one(queue_calls.extend)
+    fail = _one(queue_calls.fail)
+
+    async def run(self, call: Call[T]) -> T:
+        """Make a call, again where that is safe, and give its result or raise what became of it."""
+        attempt = 1
+        while True:
+            outcome = await self._exchange(call)
+            pause_s = self._persistence.pause_s(call, attempt, outcome)
+            if pause_s is None:
+                doubt = in_doubt(call, attempt, outcome)
+                return conclude(call, outcome, self._address.url) if doubt is None else await self.run(doubt)
+            await asyncio.sleep(pause_s)
+            attempt += 1
+
+    async def close(self) -> None:
+        """Close the connections. What is still under way raises `Unreachable`."""
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            await pool.close()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _exchange(self, call: Call[T]) -> Reply | Lost:
+        if self._pool is None:
+            self._pool = HttpPool(guard=None, response_bytes_max=ANSWER_BYTES_MAX)
+        address = self._address
+        headers = "".join(f"{name}: {value}\r\n" for name, value in address.headers(call).items()).encode()
+        request = HttpRequest(
+            address.scheme, address.host, address.port, call.method, address.target(call), headers, call.body
+        )
+        try:
+            reply = await self._pool.fetch(request, self._timeout_s + call.wait_s)
+        except HttpFailure as failure:
+            return Lost(failure.reason, failure.sent, final=failure.kind == "timeout")
+        if reply.truncated:
+            return Lost(f"its answer is larger than {ANSWER_BYTES_MAX >> 20} MiB", sent=True, final=True)
+        return Reply(reply.status, reply.headers, reply.body)

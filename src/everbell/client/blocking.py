@@ -1,0 +1,135 @@
+"""The client for programs that wait: `Client`.
+
+A thin shell: `calls` knows what to send and how to read the answer, `call` knows what may be repeated. Safe to share
+between threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Concatenate, ParamSpec, TypeVar
+
+from everbell.client import batches, calls, queue_calls
+from everbell.client.address import DEFAULT_URL, Address
+from everbell.client.answers import Batch, EventView, Page, together
+from everbell.client.call import ATTEMPTS_MAX, Backoff, Call, Lost, Persistence, Reply, conclude, doubling, in_doubt
+from everbell.client.connections import Connections
+from everbell.client.methods import presented
+from everbell.entropy import SystemEntropy
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _one(build: Callable[Concatenate[str, P], Call[T]]) -> Callable[Concatenate[Client, P], T]:
+    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.run(build(self.tenant, *args, **kwargs))
+
+    return presented(method, build)
+
+
+def _walk(
+    build: Callable[Concatenate[str, P], Call[Page]], name: str
+) -> Callable[Concatenate[Client, P], Iterator[EventView]]:
+    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[EventView]:
+        rest: Call[Page] | None = build(self.tenant, *args, **kwargs)
+        while rest is not None:
+            page = self.run(rest)
+            yield from page.events
+            rest = page.rest
+
+    return presented(method, build, name)
+
+
+def _each(
+    build: Callable[Concatenate[str, P], Iterator[Call[T] | T]],
+) -> Callable[Concatenate[Client, P], Iterator[T]]:
+    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        for part in build(self.tenant, *args, **kwargs):
+            yield self.run(part) if isinstance(part, Call) else part
+
+    return presented(method, build)
+
+
+def _many(
+    build: Callable[Concatenate[str, P], Iterator[Call[Batch] | Batch]],
+) -> Callable[Concatenate[Client, P], Batch]:
+    each = _each(build)
+
+    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Batch:
+        return together(list(each(self, *args, **kwargs)))
+
+    return presented(method, build, "schedule_many")
+
+
+class Client:
+    """A client of one tenant. Close it when done, or use it as a context manager."""
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        tenant: str = "default",
+        token: str | None = None,
+        timeout_s: float = 10.0,
+        *,
+        attempts_max: int = ATTEMPTS_MAX,
+        backoff: Backoff | None = None,
+    ) -> None:
+        """`timeout_s` bounds each wait for the server, `attempts_max` how often what may be repeated is sent."""
+        self._address = Address(url, token)
+        self.tenant = tenant
+        self._timeout_s = timeout_s
+        self._persistence = Persistence(backoff or doubling(0.1, 2.0, SystemEntropy().jitter), attempts_max)
+        self._connections = Connections(self._address)
+        self._closed = threading.Event()
+
+    schedule = _one(calls.schedule)
+    put = _one(calls.put)
+    schedule_many = _many(batches.schedule_batches)
+    schedule_batches = _each(batches.schedule_batches)
+    get = _one(calls.get)
+    page = _one(calls.page)
+    list = _walk(calls.page, "list")
+    change = _one(calls.change)
+    reschedule = _one(calls.reschedule)
+    cancel = _one(calls.cancel)
+    cancel_matching = _one(calls.cancel_matching)
+    deliver = _one(calls.deliver)
+    try_out = _one(calls.try_out)
+    dead = _walk(calls.dead, "dead")
+    redrive = _one(calls.redrive)
+    redrive_all = _one(calls.redrive_all)
+    health = _one(calls.health)
+    lease = _one(queue_calls.lease)
+    ack = _one(queue_calls.ack)
+    extend = _one(queue_calls.extend)
+    fail = _one(queue_calls.fail)
+
+    def run(self, call: Call[T]) -> T:
+        """Make a call, again where that is safe, and give its result or raise what became of it."""
+        attempt = 1
+        while True:
+            outcome = self._exchange(call)
+            pause_s = self._persistence.pause_s(call, attempt, outcome)
+            if pause_s is None or self._closed.wait(pause_s):
+                doubt = in_doubt(call, attempt, outcome)
+                return conclude(call, outcome, self._address.url) if doubt is None else self.run(doubt)
+            attempt += 1
+
+    def close(self) -> None:
+        """Close the connections, and give up whatever is waiting to be repeated."""
+        self._closed.set()
+        self._connections.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _exchange(self, call: Call[T]) -> Reply | Lost:
+        return self._connections.exchange(call, self._timeout_s + call.wait_s)

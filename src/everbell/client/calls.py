@@ -1,0 +1,272 @@
+"""Every call about events that a client can make, as functions from arguments to a `Call`.
+
+The first argument is the tenant; the others are the arguments of the client's method of the same name. This module is
+the only place where paths, bodies and answers of the HTTP API are known.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec import json as msgspec_json
+from msgspec.structs import replace as replaced
+
+from everbell.client.answers import EventView, Health, Page, Redriven, Scheduled, Trial
+from everbell.client.call import Call
+from everbell.client.event_json import (
+    Duration,
+    Instant,
+    Repeating,
+    Retrying,
+    encode_change,
+    encode_event,
+    instant_text,
+)
+from everbell.client.paths import event_path, events_path, tenant_path
+from everbell.core.event import Status
+from everbell.errors import Conflict
+
+PAGE_EVENTS = 100
+
+
+def schedule(
+    tenant: str,
+    payload: Any = None,
+    *,
+    to: str | None = None,
+    at: Instant | None = None,
+    in_: Duration | None = None,
+    id: str | None = None,
+    key: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    tags: Sequence[str] | None = None,
+    retry: Retrying | None = None,
+    repeat: Repeating | None = None,
+    expires: Duration | None = None,
+    content_type: str | None = None,
+) -> Call[Scheduled]:
+    """Schedule one event, due `at` a time or `in_` a while.
+
+    The payload is anything that JSON can say, or bytes (then `content_type` says of which kind). With an `id` of your
+    own, scheduling it again is harmless: that is how to be sure after an answer was lost. Without one, a lost answer
+    raises `Unreachable`, and whether the event was stored is unknown.
+    """
+    body = encode_event(locals(), without=("tenant",))
+    return Call("POST", events_path(tenant), _scheduled, body, repeatable=id is not None)
+
+
+def put(
+    tenant: str,
+    id: str,
+    payload: Any = None,
+    *,
+    to: str | None = None,
+    at: Instant | None = None,
+    in_: Duration | None = None,
+    key: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    tags: Sequence[str] | None = None,
+    retry: Retrying | None = None,
+    repeat: Repeating | None = None,
+    expires: Duration | None = None,
+    content_type: str | None = None,
+    version: int | None = None,
+) -> Call[EventView]:
+    """Schedule the event, or put this in its place if there is one with this id. Raises `Conflict` when it ended."""
+    body = encode_event(locals(), without=("tenant", "id", "version"))
+    return Call("PUT", event_path(tenant, id), _view, body, version=version, repeatable=version is None)
+
+
+def get(tenant: str, id: str) -> Call[EventView]:
+    """The event as it is now, with its attempts. Raises `NotFound`."""
+    return Call("GET", event_path(tenant, id), _view, repeatable=True)
+
+
+def page(
+    tenant: str,
+    *,
+    status: Status | None = None,
+    key: str | None = None,
+    tag: str | None = None,
+    from_: Instant | None = None,
+    until: Instant | None = None,
+    limit: int = PAGE_EVENTS,
+    cursor: str | None = None,
+) -> Call[Page]:
+    """Events that match all that is given: their status, key and tag, and due times from `from_` until `until`.
+
+    Without a status: those that are neither finished nor dead. `limit` is how many are asked for at a time.
+    """
+    query = _selection(status=status, key=key, tag=tag, from_=from_, until=until, limit=limit)
+    return _page(events_path(tenant), query, cursor)
+
+
+def dead(
+    tenant: str,
+    *,
+    key: str | None = None,
+    tag: str | None = None,
+    from_: Instant | None = None,
+    until: Instant | None = None,
+    limit: int = PAGE_EVENTS,
+    cursor: str | None = None,
+) -> Call[Page]:
+    """Dead events: those that used up their attempts, or were refused, with the reason and the attempts."""
+    query = _selection(key=key, tag=tag, from_=from_, until=until, limit=limit)
+    return _page(f"{tenant_path(tenant)}/dead", query, cursor)
+
+
+def change(
+    tenant: str,
+    id: str,
+    *,
+    payload: Any = UNSET,
+    to: str | UnsetType = UNSET,
+    at: Instant | UnsetType = UNSET,
+    in_: Duration | UnsetType = UNSET,
+    headers: Mapping[str, str] | None | UnsetType = UNSET,
+    tags: Sequence[str] | None | UnsetType = UNSET,
+    retry: Retrying | None | UnsetType = UNSET,
+    repeat: Repeating | None | UnsetType = UNSET,
+    expires: Duration | None | UnsetType = UNSET,
+    version: int | None = None,
+) -> Call[EventView]:
+    """Change what is given and leave the rest; None takes an optional part away.
+
+    With `version` it is changed only if nobody changed it since; otherwise that raises `VersionMismatch`.
+    """
+    body = encode_change(locals(), without=("tenant", "id", "version"))
+    return Call("PATCH", event_path(tenant, id), _view, body, version=version)
+
+
+def reschedule(
+    tenant: str, id: str, *, at: Instant | None = None, in_: Duration | None = None, version: int | None = None
+) -> Call[EventView]:
+    """Give the event another time. Raises `NotFound`, and `Conflict` when it ended or is being delivered."""
+    body = encode_event({"at": at, "in": in_})
+    return Call("PATCH", event_path(tenant, id), _view, body, version=version)
+
+
+def cancel(tenant: str, id: str, *, version: int | None = None) -> Call[EventView]:
+    """Cancel the event: no attempt starts after this. Raises `NotFound`, and `Conflict` when it ended before."""
+    doubt = Call("GET", event_path(tenant, id), _cancelled_view, repeatable=True)
+    return Call("DELETE", event_path(tenant, id), _view, version=version, repeatable=True, doubt=doubt)
+
+
+def cancel_matching(tenant: str, *, key: str | None = None, tag: str | None = None) -> Call[int]:
+    """Cancel every event with this key, tag or both that is neither finished nor dead; returns how many were."""
+    return Call("DELETE", _with_query(events_path(tenant), _selection(key=key, tag=tag)), _cancelled, repeatable=True)
+
+
+def deliver(tenant: str, id: str) -> Call[EventView]:
+    """Ring it now, whatever its time. Raises `NotFound`, and `Conflict` when it ended or is being delivered."""
+    return Call("POST", f"{event_path(tenant, id)}/deliver", _view)
+
+
+def try_out(tenant: str, id: str) -> Call[Trial]:
+    """Make one attempt that changes nothing about the event, and tell what came of it."""
+    return Call("POST", f"{event_path(tenant, id)}/deliver?dry_run=true", _trial)
+
+
+def redrive(tenant: str, ids: Sequence[str]) -> Call[Redriven]:
+    """Give these dead events a new set of attempts."""
+    return Call("POST", f"{tenant_path(tenant)}/dead/redrive", _redriven, msgspec_json.encode({"ids": list(ids)}))
+
+
+def redrive_all(tenant: str, *, key: str | None = None, tag: str | None = None) -> Call[Redriven]:
+    """Give every dead event, or every one with this key or tag, a new set of attempts."""
+    body = msgspec_json.encode({"all": True, **_selection(key=key, tag=tag)})
+    return Call("POST", f"{tenant_path(tenant)}/dead/redrive", _redriven, body)
+
+
+def health(tenant: str) -> Call[Health]:
+    """The state of the server, whatever it is."""
+    return Call("GET", "/readyz", _health, also=(503,))
+
+
+def _selection(**given: Any) -> dict[str, Any]:
+    """What narrows down a search, under the names of the API."""
+    chosen = {name.rstrip("_"): value for name, value in given.items() if value is not None}
+    for name in ("from", "until"):
+        if name in chosen:
+            chosen[name] = instant_text(chosen[name], name)
+    return chosen
+
+
+def _with_query(path: str, query: Mapping[str, Any]) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def _page(path: str, query: Mapping[str, Any], cursor: str | None) -> Call[Page]:
+    def parse(status: int, body: bytes) -> Page:
+        answer = _page_decoder.decode(body)
+        rest = None if answer.cursor is None else _page(path, query, answer.cursor)
+        return Page([_with_bytes(event) for event in answer.events], answer.cursor, rest)
+
+    full = query if cursor is None else {**query, "cursor": cursor}
+    return Call("GET", _with_query(path, full), parse, repeatable=True)
+
+
+class _Event(EventView, frozen=True, kw_only=True):
+    payload_base64: str | None = None
+
+
+class _Page(Struct, frozen=True):
+    events: list[_Event]
+    cursor: str | None = None
+
+
+class _Trial(Struct, frozen=True):
+    outcome: Trial
+
+
+class _Cancelled(Struct, frozen=True):
+    cancelled: int
+
+
+_page_decoder = msgspec_json.Decoder(_Page)
+_event_decoder = msgspec_json.Decoder(_Event)
+_scheduled_decoder = msgspec_json.Decoder(Scheduled)
+_trial_decoder = msgspec_json.Decoder(_Trial)
+_cancelled_decoder = msgspec_json.Decoder(_Cancelled)
+_redriven_decoder = msgspec_json.Decoder(Redriven)
+_health_decoder = msgspec_json.Decoder(Health)
+
+
+def _scheduled(status: int, body: bytes) -> Scheduled:
+    return _scheduled_decoder.decode(body)
+
+
+def _view(status: int, body: bytes) -> EventView:
+    return _with_bytes(_event_decoder.decode(body))
+
+
+def _with_bytes(event: _Event) -> EventView:
+    return event if event.payload_base64 is None else replaced(event, payload=b64decode(event.payload_base64))
+
+
+def _cancelled_view(status: int, body: bytes) -> EventView:
+    event = _view(status, body)
+    if event.status != "cancelled":
+        raise Conflict(f"the event is already {event.status}")
+    return event
+
+
+def _trial(status: int, body: bytes) -> Trial:
+    return _trial_decoder.decode(body).outcome
+
+
+def _cancelled(status: int, body: bytes) -> int:
+    return _cancelled_decoder.decode(body).cancelled
+
+
+def _redriven(status: int, body: bytes) -> Redriven:
+    return _redriven_decoder.decode(body)
+
+
+def _health(status: int, body: bytes) -> Health:
+    return _health_decoder.decode(body)

@@ -1,0 +1,132 @@
+"""The calls of workers: lease due events of a queue, then acknowledge, extend or fail the leases.
+
+A repeated `ack`, `extend` or `fail` does no harm: a lease that was settled by the first is named as lost by the
+second.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from msgspec import Raw, Struct
+from msgspec import json as msgspec_json
+
+from everbell.channels.queue import Lease
+from everbell.client.answers import Settled
+from everbell.client.call import Call
+from everbell.client.event_json import Duration, duration_text
+from everbell.client.paths import queue_path
+from everbell.core.occurrence import Occurrence
+from everbell.core.time import parse_duration
+
+LEASE_EVENTS = 100
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_NULL = Raw(b"null")
+
+
+class Failure(Struct, frozen=True, omit_defaults=True):
+    """Why a leased event was not handled; `permanent` makes it dead without another attempt."""
+
+    lease: str
+    reason: str | None = None
+    retry_after: str | float | None = None
+    permanent: bool = False
+
+
+def lease(
+    tenant: str, queue: str, *, limit: int = LEASE_EVENTS, wait: Duration = 0, lease: Duration | None = None
+) -> Call[list[Lease]]:
+    """Up to `limit` due events of the queue, waiting up to `wait` for the first.
+
+    They are held for `lease` (by default what the tenant's policy says) and come back after that, unless they are
+    settled or extended.
+    """
+    body = {"limit": limit, "wait": _text(wait)}
+    if lease is not None:
+        body["lease"] = _text(lease)
+
+    def parse(status: int, answer: bytes) -> list[Lease]:
+        return [_lease(tenant, event) for event in _leases_decoder.decode(answer).events]
+
+    path = f"{queue_path(tenant, queue)}/lease"
+    return Call("POST", path, parse, msgspec_json.encode(body), wait_s=parse_duration(_text(wait), "wait") / 1_000)
+
+
+def ack(tenant: str, queue: str, leases: Sequence[str]) -> Call[Settled]:
+    """The events are done."""
+    return _settle(tenant, queue, "ack", {"leases": leases})
+
+
+def extend(tenant: str, queue: str, leases: Sequence[str], *, lease: Duration) -> Call[Settled]:
+    """Hold the events for `lease` from now."""
+    return _settle(tenant, queue, "extend", {"leases": leases, "lease": _text(lease)})
+
+
+def fail(tenant: str, queue: str, failures: Sequence[Failure]) -> Call[Settled]:
+    """The events were not handled: they are tried again, or are dead, by their policy."""
+    return _settle(tenant, queue, "fail", {"leases": failures})
+
+
+def _settle(tenant: str, queue: str, verb: str, body: Mapping[str, object]) -> Call[Settled]:
+    path = f"{queue_path(tenant, queue)}/{verb}"
+    return Call("POST", path, _settled, msgspec_json.encode(body), repeatable=True)
+
+
+def _text(duration: Duration) -> str | int | float:
+    return duration_text(duration) if isinstance(duration, timedelta) else duration
+
+
+class _Leased(Struct, frozen=True, kw_only=True):
+    lease: str
+    until: datetime
+    id: str
+    at: datetime
+    attempt: int
+    epoch: int
+    occurrence: int = 1
+    key: str | None = None
+    payload: Raw = _NULL
+    payload_base64: str | None = None
+    content_type: str | None = None
+    headers: dict[str, str] = {}
+    tags: tuple[str, ...] = ()
+    traceparent: str | None = None
+
+
+class _Leases(Struct, frozen=True):
+    events: list[_Leased]
+
+
+_leases_decoder = msgspec_json.Decoder(_Leases)
+_settled_decoder = msgspec_json.Decoder(Settled)
+
+
+def _settled(status: int, body: bytes) -> Settled:
+    return _settled_decoder.decode(body)
+
+
+def _lease(tenant: str, leased: _Leased) -> Lease:
+    raw = bytes(leased.payload) if leased.payload_base64 is None else b64decode(leased.payload_base64)
+    occurrence = Occurrence(
+        leased.id,
+        leased.occurrence,
+        leased.attempt,
+        tenant,
+        _millis(leased.at),
+        leased.epoch,
+        raw,
+        leased.key,
+        leased.content_type,
+        tuple(leased.headers.items()),
+        leased.tags,
+        leased.traceparent,
+    )
+    return Lease(leased.lease, _millis(leased.until), occurrence)
+
+
+def _millis(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MILLISECOND

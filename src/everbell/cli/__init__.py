@@ -1,0 +1,1 @@
+"""The command line: `everbell`. `main` is the entry; each group of commands is a module with a `register` function."""

@@ -1,0 +1,59 @@
+"""`everbell backup`: a copy of a store that nothing uses at the moment."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from everbell.cli.options import add_json_option
+from everbell.cli.parser import OK, Parser, add_command
+from everbell.cli.printing import print_json
+from everbell.errors import InvalidInput
+from everbell.stores.rocksdb import RocksdbStore
+from everbell.stores.rocksdb_directory import MARKER
+
+_SCHEME = "rocksdb:"
+
+_NOTES = """\
+examples:
+  everbell backup /backups/monday                    of rocksdb:./everbell-data
+  everbell backup --store rocksdb:/var/lib/everbell /backups/monday
+  everbell serve --store rocksdb:/backups/monday     a backup is a store like any other
+
+The server that uses the store has to be stopped first.
+On the same file system, files that never change are linked rather than copied: the backup
+takes little room and little time. Copy it elsewhere to survive the disk."""
+
+
+def register(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add the command."""
+    parser = add_command(commands, "backup", "copy a store", "Copy a store that no server is using.", _NOTES, _back_up)
+    parser.add_argument("destination", metavar="DEST", help="a directory that does not exist yet")
+    parser.add_argument(
+        "--store", metavar="URL", default="rocksdb:./everbell-data", help="the store (rocksdb:./everbell-data)"
+    )
+    add_json_option(parser)
+
+
+def _back_up(args: argparse.Namespace) -> int:
+    if not args.store.startswith(_SCHEME):
+        raise InvalidInput(f"only {_SCHEME}PATH can be copied this way; a database has its own tools", "store")
+    path = args.store.removeprefix(_SCHEME)
+    # Opening would make a new store where there is none.
+    if not (Path(path).expanduser() / MARKER).is_file():
+        raise InvalidInput(f"there is no store in {path}", "store")
+    asyncio.run(_copy(path, args.destination))
+    if args.json:
+        print_json({"store": args.store, "backup": _SCHEME + args.destination})
+    else:
+        print(f"copied {args.store} to {args.destination}; use it with --store {_SCHEME}{args.destination}")
+    return OK
+
+
+async def _copy(path: str, destination: str) -> None:
+    store = RocksdbStore(path)
+    try:
+        await store.backup(destination)
+    finally:
+        await store.close()

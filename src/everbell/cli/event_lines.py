@@ -1,0 +1,102 @@
+"""A file of events, one JSON object a line, read as it is needed and accounted for line by line.
+
+What the server says about the n-th event has to be told about the line it came from; blank lines are skipped, and
+lines that are no events never get as far as the server. So each line that was read waits here until what became of it
+is known.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from msgspec import DecodeError, Struct
+from msgspec import json as msgspec_json
+
+from everbell.errors import InvalidInput
+
+
+class SettledLine(Struct, frozen=True):
+    """A line, and the id that its event got, or the reason why it got none."""
+
+    line: int
+    id: str | None = None
+    reason: str | None = None
+
+
+class EventLines:
+    """Iterating gives the events, filled up with defaults; `settle` tells what became of those that were given."""
+
+    def __init__(self, file: BinaryIO, size_bytes: int | None, defaults: Mapping[str, Any]) -> None:
+        self._file = file
+        self._defaults = defaults
+        self._waiting: deque[SettledLine | int] = deque()
+        self._given = 0
+        self.size_bytes = size_bytes
+        self.read_bytes = 0
+        self.settled = 0
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: str | None, defaults: Mapping[str, Any]) -> Iterator[EventLines]:
+        """The lines of a file, or of standard input. Raises `InvalidInput` when it cannot be read."""
+        if path is None:
+            yield cls(sys.stdin.buffer, None, defaults)
+            return
+        with ExitStack() as stack:
+            try:
+                file = stack.enter_context(Path(path).open("rb"))
+            except OSError as error:
+                raise InvalidInput(f"{path} cannot be read: {error.strerror}") from error
+            yield cls(file, os.fstat(file.fileno()).st_size, defaults)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for number, text in enumerate(self._file, 1):
+            self.read_bytes += len(text)
+            if not text.strip():
+                continue
+            event = self._event(number, text)
+            if event is not None:
+                self._waiting.append(number)
+                yield event
+
+    def _event(self, number: int, text: bytes) -> dict[str, Any] | None:
+        try:
+            event = msgspec_json.decode(text)
+        except DecodeError as error:
+            self._waiting.append(SettledLine(number, reason=f"is not JSON: {error}"))
+            return None
+        if not isinstance(event, dict):
+            self._waiting.append(SettledLine(number, reason='is not an event: write {"payload": …, "in": "20m"}'))
+            return None
+        missing = self._defaults.keys() - event.keys()
+        if "in" in event or "at" in event:
+            missing -= {"in", "at"}
+        return {**event, **{name: self._defaults[name] for name in missing}}
+
+    def settle(self, ids: Sequence[str | None], reasons: Mapping[int, str]) -> Iterator[SettledLine]:
+        """What became of the next lines: the ids of the events that were given next, and why some have none.
+
+        Without ids, the lines at the end that were no events.
+        """
+        for event_id in ids:
+            yield from self._settled_before()
+            number = self._waiting.popleft()
+            assert isinstance(number, int)
+            reason = reasons.get(self._given)
+            self._given += 1
+            self.settled = number
+            yield SettledLine(number, event_id, reason)
+        yield from self._settled_before()
+
+    def _settled_before(self) -> Iterator[SettledLine]:
+        while self._waiting and isinstance(self._waiting[0], SettledLine):
+            line = self._waiting.popleft()
+            assert isinstance(line, SettledLine)
+            self.settled = line.line
+            yield line

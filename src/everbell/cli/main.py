@@ -1,0 +1,125 @@
+"""`everbell`: finds the command, runs it, and turns whatever happens into an exit code and at most one line on stderr.
+
+Only the module of the command that is asked for is imported, so that a quick command is quick. A command whose module
+is not there does not exist; one whose module cannot be imported is a fault, and says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
+
+from everbell.cli.parser import BROKEN_PIPE, EXIT_CODES, FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, Misuse, Parser
+from everbell.cli.reporting import complain
+from everbell.errors import EverbellError, Unreachable
+
+COMMANDS = {
+    "serve": "everbell.cli.serve",
+    "schedule": "everbell.cli.schedule",
+    "list": "everbell.cli.look",
+    "show": "everbell.cli.look",
+    "cancel": "everbell.cli.change",
+    "reschedule": "everbell.cli.change",
+    "redrive": "everbell.cli.change",
+    "worker": "everbell.cli.worker",
+    "backup": "everbell.cli.backup",
+    "bench": "everbell.cli.bench",
+    "demo": "everbell.cli.demo",
+}
+"""Each command and the module that registers it, in the order of the help."""
+
+SHORT_HELP = """\
+Everbell delivers events at their time.
+
+  everbell demo                                        see it at work, in a minute
+  everbell serve                                       start a server on 127.0.0.1:8420
+  everbell schedule '{"user": 7}' --in 20m --to https://example.com/hook
+  everbell list                                        what is to come
+  everbell --help                                      all commands
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _abandon_stdout()
+        return BROKEN_PIPE
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments:
+        print(SHORT_HELP, end="")
+        return OK
+    name = arguments[0]
+    if not name.startswith("-") and not _exists(name):
+        return _unknown(name)
+    parser, commands = _parser([name] if name in COMMANDS else COMMANDS)
+    try:
+        args, unknown = parser.parse_known_args(arguments)
+    except SystemExit as end:  # The help was printed, or a complaint.
+        return end.code if isinstance(end.code, int) else USAGE
+    try:
+        if unknown:
+            raise Misuse(_too_much(unknown[0], commands.choices[name]))
+        code: int = args.run(args)
+    except Misuse as misuse:
+        complain(name, f"{misuse}; see everbell {name} --help")
+        return USAGE
+    except EverbellError as error:
+        complain(name, str(error))
+        return UNREACHABLE if isinstance(error, Unreachable) else FAILED
+    return code
+
+
+def _parser(names: Iterable[str]) -> tuple[Parser, argparse._SubParsersAction[Parser]]:
+    """The parser with the commands of these names, as far as they exist."""
+    parser = Parser(
+        prog="everbell",
+        description="Everbell delivers events at their time. Each command explains itself: everbell schedule --help",
+        epilog=EXIT_CODES,
+    )
+    parser.add_argument("--version", action="version", version=f"everbell {version('everbell')}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in dict.fromkeys(COMMANDS[name] for name in names if _exists(name)):
+        import_module(module).register(commands)
+    return parser, commands
+
+
+def _exists(name: str) -> bool:
+    return name in COMMANDS and find_spec(COMMANDS[name]) is not None
+
+
+def _unknown(name: str) -> int:
+    near = get_close_matches(name, [known for known in COMMANDS if _exists(known)], 1)
+    advice = f"did you mean {near[0]}?" if near else "see everbell --help"
+    print(f"everbell: there is no command {name!r}; {advice}", file=sys.stderr)
+    return USAGE
+
+
+def _too_much(argument: str, parser: Parser) -> str:
+    if not argument.startswith("-"):
+        return f"{argument!r} is one argument too many"
+    known = re.findall(r"--[a-z][a-z-]*", parser.format_usage())
+    near = get_close_matches(argument.partition("=")[0], known, 1)
+    return f"there is no option {argument}" + (f", did you mean {near[0]}?" if near else "")
+
+
+def _abandon_stdout() -> None:
+    """Whoever read our output is gone; what is left in the buffer goes nowhere, without a complaint at the exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -1,0 +1,106 @@
+"""Options that many commands share: which server, how to print, when."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from everbell.cli.parser import Parser
+from everbell.client.address import DEFAULT_URL, Address
+from everbell.client.blocking import Client
+from everbell.core.tenant import check_tenant_name
+from everbell.core.time import parse_duration, parse_instant
+from everbell.errors import InvalidInput
+
+T = TypeVar("T")
+
+
+def add_server_options(parser: Parser, env: Mapping[str, str] = os.environ) -> None:
+    """`--server`, `--tenant`, `--token` and `--json`."""
+    group = parser.add_argument_group("server")
+    group.add_argument(
+        "--server",
+        metavar="URL",
+        default=env.get("EVERBELL_SERVER") or DEFAULT_URL,
+        type=server,
+        help=f"where the server is (or EVERBELL_SERVER; {DEFAULT_URL})",
+    )
+    group.add_argument(
+        "--tenant",
+        metavar="NAME",
+        default=env.get("EVERBELL_TENANT") or "default",
+        type=checked(check_tenant_name),
+        help="whose events (or EVERBELL_TENANT; default)",
+    )
+    group.add_argument(
+        "--token",
+        metavar="TOKEN",
+        default=env.get("EVERBELL_TOKEN") or None,
+        help="the access key, where the server wants one (or EVERBELL_TOKEN, which other users cannot see)",
+    )
+    add_json_option(parser)
+
+
+def add_json_option(parser: Parser) -> None:
+    """`--json`."""
+    parser.add_argument("--json", action="store_true", help="print JSON: one document, or one a line for several")
+
+
+def add_time_options(parser: Parser, *, required: bool) -> None:
+    """`--in` and `--at`, one of them."""
+    group = parser.add_mutually_exclusive_group(required=required)
+    group.add_argument("--in", dest="in_", metavar="DURATION", type=duration, help="from now, as in 250ms, 20m, 1h30m")
+    group.add_argument("--at", metavar="TIME", type=instant, help="as in 2026-11-20T10:00:00Z")
+
+
+def open_client(args: argparse.Namespace) -> Client:
+    """A client for the server that the options name."""
+    return Client(args.server, args.tenant, args.token)
+
+
+def checked(check: Callable[[str], T]) -> Callable[[str], T]:
+    """A check that raises `InvalidInput`, for an option: what it refuses is a mistake on the command line."""
+
+    def convert(text: str) -> T:
+        try:
+            return check(text)
+        except InvalidInput as error:
+            raise argparse.ArgumentTypeError(error.reason) from error
+
+    return convert
+
+
+@checked
+def server(text: str) -> str:
+    """The URL of a server, if it is one."""
+    return Address(text, None).url
+
+
+@checked
+def duration(text: str) -> str:
+    """A duration as it was written, if it is one. A bare number is refused: nobody could say of what."""
+    parse_duration(text)
+    return text
+
+
+@checked
+def duration_s(text: str) -> float:
+    """A duration in seconds."""
+    return parse_duration(text) / 1_000
+
+
+@checked
+def instant(text: str) -> str:
+    """A time as it was written, if it is one."""
+    parse_instant(text)
+    return text
+
+
+@checked
+def positive(text: str) -> int:
+    """A number of things, at least one."""
+    if not text.isdecimal() or int(text) < 1:
+        raise InvalidInput(f"{text!r} is not a number of at least 1")
+    return int(text)

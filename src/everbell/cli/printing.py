@@ -1,0 +1,135 @@
+"""Events as output: JSON for programs, words for people."""
+
+from __future__ import annotations
+
+import sys
+from base64 import b64encode
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from everbell.cli.moments import exact, millis, relative, roughly
+from everbell.cli.terminal import Paint, Table, harmless
+from everbell.client.answers import AttemptView, EventView
+from everbell.core.time import format_instant
+
+PAYLOAD_SHOWN_MAX = 2_000
+_ID_SHOWN_MAX = 64
+_TARGET_SHOWN_MAX = 48
+_KEY_SHOWN_MAX = 32
+
+HEADINGS = ("ID", "STATUS", "DUE", "TO", "KEY", "TRIES")
+STATUS_COLUMN = 1
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on one line; times as the server writes them, what is not there left out."""
+    sys.stdout.write(msgspec.json.encode(_plain(value)).decode() + "\n")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return format_instant(millis(value))
+    if isinstance(value, msgspec.Struct):
+        fields = {name: getattr(value, name) for name in value.__struct_fields__}
+        if isinstance(fields.get("payload"), bytes):
+            fields["payload_base64"] = b64encode(fields.pop("payload")).decode()
+        return {name: _plain(field) for name, field in fields.items() if field is not None and field != ()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def row(event: EventView, now: int) -> tuple[str, ...]:
+    """An event as a row under `HEADINGS`."""
+    moment = event.finished_at or event.next_attempt_at or event.at
+    return (
+        harmless(event.id, _ID_SHOWN_MAX),
+        event.status,
+        relative(moment, now),
+        harmless(event.to, _TARGET_SHOWN_MAX),
+        harmless(event.key or "", _KEY_SHOWN_MAX),
+        str(event.attempt_count or ""),
+    )
+
+
+def print_event(event: EventView, now: int, paint: Paint) -> None:
+    """Everything about one event."""
+    print(paint(harmless(event.id), "bold"))
+    for label, text in _facts(event, now):
+        shown = paint.status(event.status) + text[len(event.status) :] if label == "status" else text
+        print(f"  {paint(label.ljust(9), 'dim')}  {shown}")
+    if event.attempts:
+        _print_attempts(event, paint)
+
+
+def _facts(event: EventView, now: int) -> list[tuple[str, str]]:
+    facts = [("status", _status(event, now)), ("due", _when(event.at, now)), ("to", harmless(event.to))]
+    if event.key is not None:
+        facts.append(("key", harmless(event.key)))
+    if event.tags:
+        facts.append(("tags", harmless(", ".join(event.tags))))
+    if event.repeat is not None:
+        facts.append(("repeat", _repeat(event)))
+    if event.retry is not None:
+        facts.append(("retry", "{max_attempts} attempts, pauses of {backoff} to {max_backoff}".format_map(event.retry)))
+    if event.expires is not None:
+        facts.append(("expires", f"{event.expires} after it is due"))
+    facts += [("header", harmless(f"{name}: {value}")) for name, value in (event.headers or {}).items()]
+    if event.payload is not None:
+        facts.append(("payload", _payload(event)))
+    facts.append(("created", _when(event.created_at, now)))
+    if event.finished_at is not None:
+        facts.append(("finished", _when(event.finished_at, now)))
+    if event.reason is not None:
+        facts.append(("reason", harmless(event.reason)))
+    facts.append(("version", str(event.version)))
+    return facts
+
+
+def _status(event: EventView, now: int) -> str:
+    if event.next_attempt_at is not None:
+        return f"{event.status}, next attempt {relative(event.next_attempt_at, now)}"
+    if event.status == "scheduled":
+        return f"scheduled, rings {relative(event.at, now)}"
+    if event.status == "dead":
+        return "dead; `everbell redrive` gives it another chance"
+    return str(event.status)
+
+
+def _when(moment: datetime, now: int) -> str:
+    return f"{exact(moment)} ({relative(moment, now)})"
+
+
+def _repeat(event: EventView) -> str:
+    assert event.repeat is not None
+    count, until = event.repeat.get("count"), event.repeat.get("until")
+    text = f"every {event.repeat['every']}, this is number {event.occurrence}"
+    if count is not None:
+        text += f" of {count}"
+    return f"{text}, until {until}" if until is not None else text
+
+
+def _payload(event: EventView) -> str:
+    if isinstance(event.payload, bytes):
+        return f"{len(event.payload)} bytes of {harmless(event.content_type or '')}"
+    return harmless(msgspec.json.encode(event.payload).decode(), PAYLOAD_SHOWN_MAX)
+
+
+def _print_attempts(event: EventView, paint: Paint) -> None:
+    missing = event.attempt_count - len(event.attempts)
+    print(f"  {paint('attempts', 'dim')}" + (f"   ({missing} earlier ones are not kept)" if missing > 0 else ""))
+    table = Table(("", "STARTED", "TOOK", "RESULT", "CODE", "REASON"), paint)
+    table.print([_attempt_row(attempt) for attempt in event.attempts])
+
+
+def _attempt_row(attempt: AttemptView) -> tuple[str, ...]:
+    return (
+        f"  #{attempt.number}",
+        exact(attempt.started_at),
+        roughly(attempt.duration_ms),
+        attempt.result,
+        str(attempt.code or ""),
+        harmless(attempt.reason or ""),
+    )

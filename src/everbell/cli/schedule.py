@@ -1,0 +1,198 @@
+"""`everbell schedule`: one event from the command line, or as many as a file has lines."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from msgspec import DecodeError
+from msgspec import json as msgspec_json
+
+from everbell.cli.event_lines import EventLines
+from everbell.cli.moments import exact, relative
+from everbell.cli.options import add_server_options, add_time_options, duration, instant, open_client, positive
+from everbell.cli.parser import FAILED, OK, TIMES, Misuse, Parser, add_command
+from everbell.cli.printing import print_json
+from everbell.cli.reporting import complain
+from everbell.cli.terminal import Progress, harmless
+from everbell.client.answers import Batch
+from everbell.clock import SystemClock
+from everbell.errors import EverbellError, InvalidInput
+
+LINES_SUFFIXES = (".ndjson", ".jsonl")
+_REFUSALS_SHOWN_MAX = 20
+
+_NOTES = f"""\
+examples:
+  everbell schedule '{{"order": 17}}' --in 20m --to https://shop.example/timeouts
+  everbell schedule '{{"order": 17}}' --at 2026-11-20T10:00:00+01:00 --to queue:mail --key order-17
+  everbell schedule '"wake up"' --every 30s --count 6 --to queue:alarms
+  everbell schedule @report.json --in 1h --to queue:reports --id report-7
+  jq -c .order order.json | everbell schedule - --in 5m --to queue:orders
+  everbell schedule @events.ndjson --to queue:orders      one whole event a line
+
+payload:
+  any JSON; text needs its own quotes: '"hello"'. Without a payload it is null.
+  @FILE reads it from a file, - from standard input.
+  A file named *.ndjson or *.jsonl, or any with --lines, has a whole event on each line,
+    {{"payload": {{"order": 17}}, "in": "20m", "to": "queue:orders", "id": "order-17"}}
+  and options fill in what a line leaves out. A line that is refused is named on stderr, and harms no other.
+
+With an --id of your own, repeating a command is safe: the event is scheduled once.
+
+{TIMES}"""
+
+
+def register(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands, "schedule", "schedule an event, or many", "Schedule an event, or a file of them.", _NOTES, _schedule
+    )
+    parser.add_argument("payload", metavar="PAYLOAD", nargs="?", help="JSON, @FILE, or - for standard input")
+    add_time_options(parser, required=False)
+    parser.add_argument("--to", metavar="TARGET", help="https://…, http://…, queue:NAME, or handler:NAME")
+    parser.add_argument("--id", help="your own id, unique in the tenant; makes repeating safe")
+    parser.add_argument("--key", help="events of one key go one at a time, in order")
+    parser.add_argument("--tag", dest="tags", metavar="TAG", action="append", help="to find it by; may be repeated")
+    parser.add_argument(
+        "--header",
+        dest="headers",
+        metavar="NAME:VALUE",
+        type=_header,
+        action="append",
+        help="sent along with the delivery; may be repeated",
+    )
+    parser.add_argument(
+        "--every", metavar="DURATION", type=duration, help="again after each; alone, the first comes after that long"
+    )
+    parser.add_argument("--count", metavar="N", type=positive, help="with --every: how many times in all")
+    parser.add_argument("--until", metavar="TIME", type=instant, help="with --every: not after this time")
+    parser.add_argument("--retry-attempts", metavar="N", type=positive, help="attempts in all before it is dead")
+    parser.add_argument(
+        "--expires", metavar="DURATION", type=duration, help="not delivered any more this long after it was due"
+    )
+    parser.add_argument("--lines", action="store_true", help="a whole event on each line of the input")
+    add_server_options(parser)
+
+
+def _schedule(args: argparse.Namespace) -> int:
+    source: str | None = args.payload
+    fields = _fields(args)
+    is_input = source is not None and (source == "-" or source.startswith("@"))
+    if args.lines and not is_input:
+        raise Misuse("--lines needs a file: write @FILE, or - for standard input")
+    if is_input and source is not None and (args.lines or source.endswith(LINES_SUFFIXES)):
+        return _schedule_lines(args, source, fields)
+    if "in" not in fields and "at" not in fields:
+        raise Misuse("say when: --in 20m, or --at 2026-11-20T10:00:00Z")
+    fields["in_"] = fields.pop("in", None)
+    with open_client(args) as client:
+        scheduled = client.schedule(_payload(source), **fields)
+    if args.json:
+        print_json(scheduled)
+    else:
+        print(f"{harmless(scheduled.id)} rings {relative(scheduled.at, SystemClock().now())}, at {exact(scheduled.at)}")
+    return OK
+
+
+def _fields(args: argparse.Namespace) -> dict[str, Any]:
+    """What the options say about an event, under the names of its JSON."""
+    if args.every is None and (args.count is not None or args.until is not None):
+        raise Misuse("--count and --until say how often --every repeats; give --every too")
+    fields = {
+        "at": args.at,
+        "in": args.in_ or (args.every if args.at is None else None),
+        "to": args.to,
+        "id": args.id,
+        "key": args.key,
+        "tags": args.tags,
+        "headers": dict(args.headers) if args.headers else None,
+        "repeat": None if args.every is None else _given(every=args.every, count=args.count, until=args.until),
+        "retry": None if args.retry_attempts is None else {"max_attempts": args.retry_attempts},
+        "expires": args.expires,
+    }
+    return _given(**fields)
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a header; write NAME:VALUE")
+    return name.strip(), value.strip()
+
+
+def _payload(source: str | None) -> Any:
+    if source is None:
+        return None
+    text = sys.stdin.buffer.read() if source == "-" else source.encode()
+    if source.startswith("@"):
+        text = _read(source[1:])
+    try:
+        return msgspec_json.decode(text)
+    except DecodeError as error:
+        advice = "" if source[:1] in ("@", "-") else f"; for text, write '\"{harmless(source, 30)}\"'"
+        raise Misuse(f"the payload is not JSON ({error}){advice}") from error
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _schedule_lines(args: argparse.Namespace, source: str, defaults: dict[str, Any]) -> int:
+    if args.id is not None:
+        raise Misuse("--id names one event; put an id on each line instead")
+    with EventLines.open(None if source == "-" else source[1:], defaults) as lines, open_client(args) as client:
+        progress = Progress(lines.size_bytes, SystemClock())
+        report = _Report(args.json)
+        try:
+            for batch in client.schedule_batches(lines):
+                progress.clear()
+                report.add(batch, lines)
+                progress.show(lines.read_bytes, report.accepted)
+        except EverbellError:
+            progress.clear()
+            complain("schedule", f"stopped after {lines.settled} lines, of which {report.accepted} were scheduled")
+            raise
+        progress.clear()
+        report.add(Batch([]), lines)
+    return report.end()
+
+
+class _Report:
+    """What became of the lines, as it becomes known."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self.accepted = 0
+        self.refused = 0
+
+    def add(self, batch: Batch, lines: EventLines) -> None:
+        reasons = {refusal.index: str(refusal.error) for refusal in batch.refused}
+        for settled in lines.settle(batch.ids, reasons):
+            if settled.id is not None:
+                self.accepted += 1
+            else:
+                self._refuse(settled.line, settled.reason)
+            if self._as_json:
+                print_json(settled)
+
+    def _refuse(self, line: int, reason: str | None) -> None:
+        self.refused += 1
+        if self.refused <= _REFUSALS_SHOWN_MAX:
+            complain("schedule", f"line {line}: {reason}")
+        elif self.refused == _REFUSALS_SHOWN_MAX + 1:
+            complain("schedule", "more lines were refused; --json names them all")
+
+    def end(self) -> int:
+        if not self._as_json:
+            print(f"scheduled {self.accepted:,} events" + (f", refused {self.refused:,}" if self.refused else ""))
+        return FAILED if self.refused else OK

@@ -1,0 +1,116 @@
+"""`everbell worker module:app`: runs the handlers of an app and pulls their events from a server."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import logging
+import os
+import sys
+
+import uvloop
+
+from everbell.cli.options import add_server_options, duration_s, positive
+from everbell.cli.parser import FAILED, OK, Parser, add_command
+from everbell.cli.printing import print_json
+from everbell.client.app import App
+from everbell.client.awaiting import AsyncClient
+from everbell.client.worker import Worker
+from everbell.errors import InvalidInput
+
+_NOTES = """\
+examples:
+  everbell worker shop.jobs:app
+  everbell worker shop.jobs:app --server http://bell:8420 --tenant shop --concurrency 64
+
+An app, in shop/jobs.py:
+  from everbell import App, Occurrence, Refuse
+  app = App()
+
+  @app.on("mail")                              # what is scheduled to queue:mail
+  async def send(event: Occurrence) -> None:   # or a plain function: it gets a thread
+      if "to" not in event.payload:
+          raise Refuse("nobody to send to")    # dead at once; all else is retried
+      ...
+
+The module is looked for in the current directory first.
+Leases of long-running handlers are extended. A worker that dies loses nothing: its
+events come again when their lease runs out. SIGTERM or Ctrl-C stops it: running
+handlers finish (--grace), the rest is given back. Once more stops at once."""
+
+
+def register(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "worker",
+        "run handlers that pull events",
+        "Run the handlers of an app, and pull their events from a server.",
+        _NOTES,
+        _work,
+    )
+    parser.add_argument("app", metavar="MODULE:APP", help="where the app is, as in shop.jobs:app")
+    parser.add_argument(
+        "--concurrency", metavar="N", type=positive, default=16, help="handlers at a time per queue (16)"
+    )
+    parser.add_argument(
+        "--lease", metavar="DURATION", type=duration_s, default=30.0, help="silence after which events come back (30s)"
+    )
+    parser.add_argument(
+        "--grace", metavar="DURATION", type=duration_s, default=30.0, help="for running handlers on stopping (30s)"
+    )
+    parser.add_argument("--verbose", action="store_true", help="log the traceback of every failure")
+    add_server_options(parser)
+
+
+def _work(args: argparse.Namespace) -> int:
+    logging.basicConfig(
+        format="%(asctime)s %(levelname)s %(message)s",
+        level=logging.DEBUG if args.verbose else logging.INFO,
+        stream=sys.stderr,
+    )
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    app = load_app(args.app)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        worker = runner.run(_run(app, args))
+    if args.json:
+        print_json({"handled": worker.handled, "failed": worker.failed})
+    if worker.stranded:
+        # Plain functions that did not end in time still run in threads, which cannot be stopped: leave without them.
+        logging.getLogger("everbell.worker").warning("%d handlers did not end in time", worker.stranded)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(FAILED)
+    return OK
+
+
+async def _run(app: App, args: argparse.Namespace) -> Worker:
+    async with AsyncClient(args.server, args.tenant, args.token) as client:
+        worker = Worker(app, client, args.concurrency, lease_s=args.lease, grace_s=args.grace)
+        logging.getLogger("everbell.worker").info(
+            "pulling from %s for tenant %s: %s", args.server, args.tenant, ", ".join(app.handlers)
+        )
+        await worker.run_until_signal()
+        logging.getLogger("everbell.worker").info("handled %d events, %d failed", worker.handled, worker.failed)
+    return worker
+
+
+def load_app(place: str) -> App:
+    """The app that `module:name` means. Raises `InvalidInput` with what is wrong about it."""
+    module_name, colon, name = place.partition(":")
+    if not colon or not name.isidentifier():
+        raise InvalidInput(f"{place!r} does not name an app; write MODULE:APP, as in shop.jobs:app")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise InvalidInput(f"there is no module {error.name!r} here; run it where the module is") from error
+    app = getattr(module, name, None)
+    if not isinstance(app, App):
+        found = "nothing" if app is None else f"a {type(app).__name__}"
+        raise InvalidInput(f"{place} is {found}, not an everbell.App")
+    return app

@@ -1,0 +1,115 @@
+"""Finding the command, and how commands end."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+
+from everbell.cli import main as main_module
+from everbell.cli.main import COMMANDS, main
+from everbell.errors import Conflict, Unreachable
+
+
+@pytest.fixture
+def raising(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Make a command of our own that raises."""
+
+    def make(error: BaseException) -> list[str]:
+        class Module:
+            @staticmethod
+            def register(commands: Any) -> None:
+                def run(args: argparse.Namespace) -> int:
+                    raise error
+
+                commands.add_parser("odd").set_defaults(run=run)
+
+        monkeypatch.setitem(COMMANDS, "odd", "everbell.cli.look")
+        monkeypatch.setattr(main_module, "import_module", lambda name: Module)
+        return ["odd"]
+
+    return make
+
+
+def test_without_arguments_there_is_short_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "everbell demo" in capsys.readouterr().out
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"everbell {version('everbell')}\n"
+
+
+def test_the_help_names_all_commands_and_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for name in COMMANDS:
+        assert (f"\n    {name} " in text) == main_module._exists(name)
+    assert "3  the server cannot be reached" in text
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if main_module._exists(name)])
+def test_every_command_teaches_by_example(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert main([name, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "examples:" in text
+    assert f"  everbell {name}" in text
+
+
+@pytest.mark.parametrize(
+    ("typed", "advice"), [("shedule", "did you mean schedule?"), ("lst", "did you mean list?"), ("xyzzy", "--help")]
+)
+def test_a_typo_gets_the_nearest_command(capsys: pytest.CaptureFixture[str], typed: str, advice: str) -> None:
+    assert main([typed]) == 2
+    err = capsys.readouterr().err
+    assert f"there is no command {typed!r}" in err
+    assert advice in err
+
+
+def test_a_command_whose_module_is_missing_is_absent(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(COMMANDS, "later", "everbell.cli.not_there")
+    assert main(["later"]) == 2
+    assert "there is no command 'later'" in capsys.readouterr().err
+
+
+def test_a_command_whose_module_is_broken_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr(main_module, "import_module", broken)
+    with pytest.raises(ImportError):
+        main(["list"])
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (Conflict("it is\nover"), 1, "everbell odd: it is over\n"),
+        (Unreachable("nobody"), 3, "everbell odd: nobody\n"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_what_is_raised_becomes_an_exit_code(
+    capsys: pytest.CaptureFixture[str], raising: Any, error: BaseException, code: int, says: str
+) -> None:
+    assert main(raising(error)) == code
+    assert capsys.readouterr().err == says
+
+
+def test_a_fault_of_ours_is_not_hidden(raising: Any) -> None:
+    with pytest.raises(ZeroDivisionError):
+        main(raising(ZeroDivisionError()))
+
+
+def test_every_module_registers_the_commands_it_is_listed_for() -> None:
+    parser = argparse.ArgumentParser()
+    commands = parser.add_subparsers()
+    for module in dict.fromkeys(COMMANDS[name] for name in COMMANDS if main_module._exists(name)):
+        import_module(module).register(commands)
+    assert set(commands.choices) == {name for name in COMMANDS if main_module._exists(name)}

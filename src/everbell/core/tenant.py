@@ -65,7 +65,8 @@ class Tenants:
     """The policies by name. A name that has none of its own gets the default policy."""
 
     def __init__(self, default: Tenant | None = None, named: tuple[Tenant, ...] = ()) -> None:
-        default = default or Tenant()
+        self.default = default = default or Tenant()
+        self.named = named
         self._named = {tenant.name: tenant for tenant in named}
         # Bounded: anybody may make up names.
         self._unnamed = lru_cache(maxsize=1_024)(lambda name: msgspec.structs.replace(default, name=name))

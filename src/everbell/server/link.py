@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -22,6 +22,7 @@ from everbell.core.retry import Outcome, Retry
 from everbell.core.spec import Draft
 from everbell.engine.port import Seen
 from everbell.errors import EverbellError, InvalidInput, Overloaded
+from everbell.server.system_api import Health
 from everbell.stores.port import Counts, Filter
 
 _LENGTH = struct.Struct(">I")
@@ -121,7 +122,7 @@ CALLS: dict[str, Call] = {
     "fail": Call(tuple[str, str, dict[str, Outcome]], list[str]),
     "extend": Call(tuple[str, str, list[str], int], list[str]),
     "metrics": Call(tuple[()], str),
-    "health": Call(tuple[()], str | None),
+    "health": Call(tuple[()], Health),
 }
 
 _ARGUMENTS = {name: msgspec.msgpack.Decoder(call.arguments) for name, call in CALLS.items()}
@@ -142,8 +143,7 @@ class _Frames(asyncio.Protocol):
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's transports are of no common class
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.lost.done():
@@ -178,14 +178,20 @@ class EngineEnd(_Frames):
         super().__init__()
         self._serve = serve
         self._tasks: set[asyncio.Task[None]] = set()
+        self.linked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the gateway has asked for something, or has gone."""
 
     def frame(self, frame: bytes) -> None:
+        if not self.linked.done():
+            self.linked.set_result(None)
         task = asyncio.get_running_loop().create_task(self._carry_out(_ASK.decode(frame)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
+        if not self.linked.done():
+            self.linked.set_result(None)
         for task in self._tasks:
             task.cancel()
 

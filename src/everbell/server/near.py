@@ -11,13 +11,14 @@ from everbell.engine.operations import Operations
 from everbell.engine.port import Seen
 from everbell.errors import EverbellError
 from everbell.server.link import CALLS, PackedChange, PackedSeen, Scheduled, pack_error
+from everbell.server.system_api import Health
 
 
 class Near:
     """Serves links."""
 
     def __init__(
-        self, operations: Operations, leases: Leases, metrics: Callable[[], str], health: Callable[[], str | None]
+        self, operations: Operations, leases: Leases, metrics: Callable[[], str], health: Callable[[], Health]
     ) -> None:
         self._operations = operations
         self._leases = leases

@@ -10,8 +10,8 @@ from everbell.stores.port import Store
 _KNOWN = "rocksdb:PATH (in a directory) and memory: (gone with the process)"
 
 
-def open_store(url: str, *, partitions: int = 256) -> Store:
-    """Open the store, or make it: then `partitions` counts. Raises `StoreUnusable`, `StoreCorrupt` or `StoreFull`."""
+def open_store(url: str, *, partitions: int = 256, reserve_bytes: int | None = None) -> Store:
+    """Open the store, or make it: then `partitions` counts. `reserve_bytes` of a disk are kept from new events. Raises `StoreUnusable`, `StoreCorrupt` or `StoreFull`."""
     scheme, colon, rest = url.partition(":")
     if colon and scheme == "memory" and not rest:
         return MemoryStore(partitions)
@@ -19,7 +19,8 @@ def open_store(url: str, *, partitions: int = 256) -> Store:
         if not rest:
             raise StoreUnusable("rocksdb: needs a directory, as in rocksdb:./everbell-data")
         # Imported only where it is used: not every machine has a wheel for it.
-        from everbell.stores.rocksdb import RocksdbStore
+        from everbell.stores.rocksdb import RESERVE_BYTES, RocksdbStore
 
-        return RocksdbStore(rest, partitions=partitions, created_at=SystemClock().now())
+        reserve = RESERVE_BYTES if reserve_bytes is None else reserve_bytes
+        return RocksdbStore(rest, partitions=partitions, created_at=SystemClock().now(), reserve_bytes=reserve)
     raise StoreUnusable(f"{url!r} names no store that is known here; there are {_KNOWN}")

@@ -1,0 +1,55 @@
+"""`everbell serve`: start a server."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+
+from everbell.settings import SETTINGS, load
+
+EXAMPLES = """\
+examples:
+  everbell serve                                    on 127.0.0.1:8420, events in ./everbell-data
+  everbell serve --store memory: --listen 127.0.0.1:0
+  everbell serve --gateways 2 --config everbell.toml
+
+Every option can also be set by a variable (--in-flight by EVERBELL_IN_FLIGHT) or in the file given by --config
+(in_flight = 4096); flags win over variables, and variables over the file. The file may also have a table
+[tenants.NAME] for each tenant with a policy of its own, and [defaults] for all others.
+
+Stop it with Ctrl-C or SIGTERM: no new attempts start, those under way may end, nothing is lost.
+"""
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "serve",
+        help="start a server",
+        description="Start a server: events come in over HTTP, are kept in the store, and go out at their time.",
+        epilog=EXAMPLES,
+    )
+    parser.add_argument("--config", metavar="FILE", help="read settings from this TOML file")
+    for setting in SETTINGS:
+        text = setting.help + (f" (default: {setting.default})" if setting.default not in ("", "false") else "")
+        if setting.metavar is None:
+            parser.add_argument(setting.flag, dest=setting.name, action="store_const", const="true", help=text)
+        else:
+            parser.add_argument(setting.flag, dest=setting.name, metavar=setting.metavar, help=text)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    given = {setting.name: getattr(args, setting.name) for setting in SETTINGS}
+    flags = {name: value for name, value in given.items() if value is not None}
+    settings = load(flags, os.environ, args.config)
+    logging.basicConfig(
+        stream=sys.stderr, level=settings.log_level, format="%(asctime)s %(levelname)s %(message)s", force=True
+    )
+    # Imported late: `everbell serve --help` needs none of it.
+    from everbell.server.serve import serve
+
+    return serve(settings)

@@ -1,0 +1,103 @@
+"""Gateways as the engine's process sees them: it starts them, serves their links, and starts them again when they end.
+
+A gateway is a process of its own (`python -m everbell.server.gateway`) that inherits two sockets: the listening one, which
+all gateways accept from, and its end of the link. What else it has to know it reads from its standard input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+
+import msgspec
+
+from everbell.core.tenant import Tenant
+from everbell.server.link import EngineEnd, Serve
+from everbell.settings import Settings
+
+_log = logging.getLogger("everbell.server")
+
+_RESTART_S = 0.5
+
+
+class GatewayPlan(msgspec.Struct, frozen=True):
+    """What a gateway has to know; the rest it asks the engine."""
+
+    listener: int
+    link: int
+    body_bytes_max: int
+    log_level: str
+    default: Tenant
+    tenants: tuple[Tenant, ...]
+
+
+class Gateways:
+    """A few processes, kept alive."""
+
+    def __init__(self, settings: Settings, listener: socket.socket, serve: Serve) -> None:
+        self._settings = settings
+        self._listener = listener
+        self._serve = serve
+        self._keepers: list[asyncio.Task[None]] = []
+        self._processes: set[asyncio.subprocess.Process] = set()
+
+    async def start(self) -> None:
+        """Start them all; returns when each has a link."""
+        self._listener.listen(1_024)
+        started = [asyncio.Event() for _ in range(self._settings.gateways)]
+        self._keepers = [asyncio.create_task(self._keep(event)) for event in started]
+        await asyncio.gather(*(event.wait() for event in started))
+
+    async def stop(self, grace_s: float) -> None:
+        """Ask them to end, as the engine has ended."""
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        for process in self._processes:
+            process.terminate()
+        waits = [asyncio.create_task(process.wait()) for process in self._processes]
+        if waits:
+            _, late = await asyncio.wait(waits, timeout=grace_s + 3)
+            for process in self._processes if late else ():
+                if process.returncode is None:
+                    process.kill()
+
+    async def _keep(self, started: asyncio.Event) -> None:
+        while True:
+            process, link = await self._spawn()
+            self._processes.add(process)
+            await link.linked
+            started.set()
+            code = await process.wait()
+            self._processes.discard(process)
+            _log.error("a gateway ended with code %s; starting another", code)
+            await asyncio.sleep(_RESTART_S)
+
+    async def _spawn(self) -> tuple[asyncio.subprocess.Process, EngineEnd]:
+        settings = self._settings
+        near, far = socket.socketpair()
+        near.setblocking(False)
+        loop = asyncio.get_running_loop()
+        _, link = await loop.connect_accepted_socket(lambda: EngineEnd(self._serve), near)
+        plan = GatewayPlan(
+            self._listener.fileno(),
+            far.fileno(),
+            settings.body_bytes_max,
+            settings.log_level,
+            settings.tenants.default,
+            settings.tenants.named,
+        )
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "everbell.server.gateway",
+            stdin=asyncio.subprocess.PIPE,
+            pass_fds=(self._listener.fileno(), far.fileno()),
+        )
+        far.close()
+        assert process.stdin is not None
+        process.stdin.write(msgspec.json.encode(plan))
+        process.stdin.close()
+        return process, link

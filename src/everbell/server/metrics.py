@@ -1,0 +1,39 @@
+"""The engine's numbers in the text format that Prometheus reads."""
+
+from __future__ import annotations
+
+from everbell.engine.engine import Engine
+from everbell.engine.meter import LATENESS_BOUNDS_MS
+
+
+def render(engine: Engine) -> str:
+    """All metrics of one engine."""
+    meter = engine.meter
+    lines: list[str] = []
+    for name in ("scheduled", "delivered", "retried", "dead", "expired", "cancelled"):
+        lines += _metric(f"everbell_{name}_total", "counter", f"Events {name} since the start.", getattr(meter, name))
+    budget = engine.floor.budget
+    lines += _metric("everbell_in_flight", "gauge", "Attempts under way.", engine.dispatcher.in_flight)
+    lines += _metric("everbell_in_memory_events", "gauge", "Events in memory.", len(engine.floor.entries))
+    used = budget.total_bytes - budget.free_bytes
+    lines += _metric("everbell_in_memory_bytes", "gauge", "What events in memory are counted as.", used)
+    lines += _metric(
+        "everbell_starved_flows", "gauge", "Targets with due events left in the store.", len(engine.floor.starved)
+    )
+    lines += _metric("everbell_epoch", "gauge", "The epoch of this owner.", engine.epoch)
+    lines += [
+        "# HELP everbell_lateness_seconds How late first attempts began.",
+        "# TYPE everbell_lateness_seconds histogram",
+    ]
+    total = 0
+    for bound_ms, count in zip((*LATENESS_BOUNDS_MS, None), meter.lateness, strict=True):
+        total += count
+        label = "+Inf" if bound_ms is None else f"{bound_ms / 1_000:g}"
+        lines.append(f'everbell_lateness_seconds_bucket{{le="{label}"}} {total}')
+    lines.append(f"everbell_lateness_seconds_sum {meter.lateness_sum_ms / 1_000:g}")
+    lines.append(f"everbell_lateness_seconds_count {total}")
+    return "\n".join(lines) + "\n"
+
+
+def _metric(name: str, kind: str, help: str, value: int) -> list[str]:
+    return [f"# HELP {name} {help}", f"# TYPE {name} {kind}", f"{name} {value}"]

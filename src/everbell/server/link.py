@@ -26,6 +26,7 @@ from everbell.server.system_api import Health
 from everbell.stores.port import Counts, Filter
 
 _LENGTH = struct.Struct(">I")
+_NOTHING = Raw(b"\xc0")
 _encode = msgspec.msgpack.encode
 
 
@@ -41,7 +42,7 @@ class Answer(Struct, array_like=True, frozen=True):
     """The result, or the error, as (class, message, field or seconds to wait)."""
 
     number: int
-    result: Raw | None
+    result: Raw
     error: tuple[str, str, str | int | None] | None = None
 
 
@@ -199,7 +200,7 @@ class EngineEnd(_Frames):
         try:
             result = await self._serve(ask.method, _ARGUMENTS[ask.method].decode(ask.arguments))
         except EverbellError as refused:
-            self.send(Answer(ask.number, None, pack_error(refused)))
+            self.send(Answer(ask.number, _NOTHING, pack_error(refused)))
         else:
             self.send(Answer(ask.number, Raw(_encode(result))))
 
@@ -230,7 +231,7 @@ class GatewayEnd(_Frames):
             return
         if answer.error is not None:
             future.set_exception(unpack_error(answer.error))
-        elif answer.result is not None:
+        else:
             future.set_result(_RESULTS[method].decode(answer.result))
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from everbell.client.worker import Worker
     from everbell.core.occurrence import Occurrence
     from everbell.errors import EverbellError
+    from everbell.library import Everbell
 
-__all__ = ["App", "AsyncClient", "Client", "EverbellError", "Occurrence", "Refuse", "Worker"]
+__all__ = ["App", "AsyncClient", "Client", "Everbell", "EverbellError", "Occurrence", "Refuse", "Worker"]
 
 _HOMES = {
     "App": "everbell.client.app",
     "AsyncClient": "everbell.client.awaiting",
     "Client": "everbell.client.blocking",
+    "Everbell": "everbell.library",
     "EverbellError": "everbell.errors",
     "Occurrence": "everbell.core.occurrence",
     "Refuse": "everbell.channels.handler",

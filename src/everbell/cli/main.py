@@ -67,7 +67,7 @@ def _run(arguments: list[str]) -> int:
     name = arguments[0]
     if not name.startswith("-") and not _exists(name):
         return _unknown(name)
-    parser, commands = _parser([name] if name in COMMANDS else COMMANDS)
+    parser, commands = _parser([name] if name in COMMANDS else () if name == "--version" else COMMANDS)
     try:
         args, unknown = parser.parse_known_args(arguments)
     except SystemExit as end:  # The help was printed, or a complaint.

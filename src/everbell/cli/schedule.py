@@ -152,26 +152,25 @@ def _schedule_lines(args: argparse.Namespace, source: str, defaults: dict[str, A
         raise Misuse("--id names one event; put an id on each line instead")
     with EventLines.open(None if source == "-" else source[1:], defaults) as lines, open_client(args) as client:
         progress = Progress(lines.size_bytes, SystemClock())
-        report = _Report(args.json)
+        report = _Report(args.json, progress)
         try:
             for batch in client.schedule_batches(lines):
-                progress.clear()
                 report.add(batch, lines)
                 progress.show(lines.read_bytes, report.accepted)
         except EverbellError:
             progress.clear()
             complain("schedule", f"stopped after {lines.settled} lines, of which {report.accepted} were scheduled")
             raise
-        progress.clear()
         report.add(Batch([]), lines)
     return report.end()
 
 
 class _Report:
-    """What became of the lines, as it becomes known."""
+    """What became of the lines, as it becomes known. The bar makes way for what is printed."""
 
-    def __init__(self, as_json: bool) -> None:
+    def __init__(self, as_json: bool, progress: Progress) -> None:
         self._as_json = as_json
+        self._progress = progress
         self.accepted = 0
         self.refused = 0
 
@@ -183,16 +182,20 @@ class _Report:
             else:
                 self._refuse(settled.line, settled.reason)
             if self._as_json:
+                self._progress.clear()
                 print_json(settled)
 
     def _refuse(self, line: int, reason: str | None) -> None:
         self.refused += 1
+        if self.refused <= _REFUSALS_SHOWN_MAX + 1:
+            self._progress.clear()
         if self.refused <= _REFUSALS_SHOWN_MAX:
             complain("schedule", f"line {line}: {reason}")
         elif self.refused == _REFUSALS_SHOWN_MAX + 1:
             complain("schedule", "more lines were refused; --json names them all")
 
     def end(self) -> int:
+        self._progress.clear()
         if not self._as_json:
             print(f"scheduled {self.accepted:,} events" + (f", refused {self.refused:,}" if self.refused else ""))
         return FAILED if self.refused else OK

@@ -7,14 +7,13 @@ not be able to move our cursor.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from typing import TextIO
 
 from everbell.clock import Clock
 
-_COLOURS = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36}
+_COLOURS = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34, "cyan": 36}
 _STATUS_COLOURS = {
     "scheduled": "cyan",
     "waiting": "dim",
@@ -53,11 +52,6 @@ def harmless(text: str, length_max: int | None = None) -> str:
     """The text without anything that a terminal would obey, on one line, cut where it is too long."""
     clean = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in " ".join(text.split()))
     return clean if length_max is None or len(clean) <= length_max else clean[: length_max - 1] + "…"
-
-
-def width(stream: TextIO | None = None) -> int:
-    """How many characters fit on a line; where that is unknown, as many as one likes."""
-    return shutil.get_terminal_size().columns if (stream or sys.stdout).isatty() else 10_000
 
 
 class Table:
@@ -113,7 +107,8 @@ class Progress:
         self._stream.flush()
 
     def clear(self) -> None:
-        """Take the bar away."""
-        if self._on:
+        """Take the bar away, if it is there; it comes back with the next `show`."""
+        if self._on and self._drawn_at:
+            self._drawn_at = 0
             self._stream.write("\r\x1b[K")
             self._stream.flush()

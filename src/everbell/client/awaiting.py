@@ -157,7 +157,7 @@ class AsyncClient:
         try:
             reply = await self._pool.fetch(request, self._timeout_s + call.wait_s)
         except HttpFailure as failure:
-            return Lost(failure.reason, failure.sent, final=failure.kind == "timeout")
+            return Lost(failure.reason.partition("; whether")[0], failure.sent, final=failure.kind == "timeout")
         if reply.truncated:
             return Lost(f"its answer is larger than {ANSWER_BYTES_MAX >> 20} MiB", sent=True, final=True)
         return Reply(reply.status, reply.headers, reply.body)

@@ -1,0 +1,173 @@
+"""Workers as real processes: they handle, retry, stop, die, and outlive their server."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from everbell.client.blocking import Client
+from tests.acceptance.processes import CommandLine, RunningCommand, ServerProcess
+
+APP = """
+import asyncio, os, sys, threading
+from everbell import App, Occurrence, Refuse
+
+app = App()
+
+def say(*words):
+    sys.stdout.write(" ".join(map(str, words)) + "\\n")
+    sys.stdout.flush()
+
+@app.on("plain")
+def plain(event: Occurrence) -> None:
+    say("plain", event.payload, "attempt", event.attempt, threading.current_thread() is threading.main_thread())
+    if event.payload == "flaky" and event.attempt == 1:
+        raise ValueError("not today")
+
+@app.on("async")
+async def awaited(event: Occurrence) -> None:
+    say("async", event.id, "attempt", event.attempt)
+    if event.payload == "refuse":
+        raise Refuse("never")
+
+@app.on("stuck")
+def stuck(event: Occurrence) -> None:
+    say("stuck")
+    threading.Event().wait()
+
+@app.on("slow")
+async def slow(event: Occurrence) -> None:
+    say("begun", event.id, "attempt", event.attempt)
+    while not os.path.exists("release"):
+        await asyncio.sleep(0.01)
+    say("ended", event.id)
+"""
+
+RETRY = {"max_attempts": 5, "backoff": "10ms", "max_backoff": "20ms"}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path, store=f"rocksdb:{tmp_path}/data") as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[Client]:
+    with Client(server.url) as ready:
+        yield ready
+
+
+def begin_worker(server: ServerProcess, folder: Path, *options: str) -> RunningCommand:
+    (folder / "jobs.py").write_text(APP)
+    return CommandLine(server.url).begin("worker", "jobs:app", *options, folder=folder)
+
+
+def until_delivered(client: Client, event_id: str) -> None:
+    """Until the server has heard of it, too."""
+    for _ in range(10_000):
+        if client.get(event_id).status == "delivered":
+            return
+    raise AssertionError(f"{event_id} was not delivered: {client.get(event_id)}")
+
+
+def test_events_are_handled_retried_and_refused(server: ServerProcess, client: Client, tmp_path: Path) -> None:
+    with begin_worker(server, tmp_path, "--json") as worker:
+        client.schedule("hello", to="queue:plain", in_=0)
+        assert worker.line() == "plain hello attempt 1 False"
+        client.schedule("flaky", to="queue:plain", in_=0, retry=RETRY, id="flaky")
+        assert worker.line() == "plain flaky attempt 1 False"
+        assert worker.line() == "plain flaky attempt 2 False"
+        client.schedule("refuse", to="queue:async", in_=0, id="refused")
+        assert worker.line() == "async refused attempt 1"
+        worker.send(signal.SIGTERM)
+        done = worker.end()
+    assert done.code == 0
+    assert done.documents == [{"handled": 2, "failed": 2}]
+    assert "Traceback" not in done.err
+    flaky, refused = client.get("flaky"), client.get("refused")
+    assert (flaky.status, [attempt.result for attempt in flaky.attempts]) == ("delivered", ["failed", "delivered"])
+    assert flaky.attempts[0].reason == "ValueError: not today"
+    assert (refused.status, refused.reason) == ("dead", "never")
+
+
+def test_a_running_handler_finishes_after_sigterm(server: ServerProcess, client: Client, tmp_path: Path) -> None:
+    with begin_worker(server, tmp_path) as worker:
+        client.schedule(1, to="queue:slow", in_=0, id="slow")
+        assert worker.line() == "begun slow attempt 1"
+        worker.send(signal.SIGTERM)
+        (tmp_path / "release").touch()
+        assert worker.line() == "ended slow"
+        assert worker.end().code == 0
+    assert client.get("slow").status == "delivered"
+
+
+def test_what_does_not_finish_is_given_back(server: ServerProcess, client: Client, tmp_path: Path) -> None:
+    with begin_worker(server, tmp_path, "--grace", "0s") as worker:
+        client.schedule(1, to="queue:slow", in_=0, id="slow", retry=RETRY)
+        assert worker.line() == "begun slow attempt 1"
+        worker.send(signal.SIGTERM)
+        assert worker.end().code == 0
+    event = client.get("slow")
+    assert event.attempts[0].reason == "the worker stopped before this was done"
+    (tmp_path / "release").touch()
+    with begin_worker(server, tmp_path) as worker:
+        assert worker.line().startswith("begun slow attempt ")
+        assert worker.line() == "ended slow"
+        until_delivered(client, "slow")
+
+
+def test_a_thread_that_never_ends_does_not_keep_a_worker(server: ServerProcess, client: Client, tmp_path: Path) -> None:
+    with begin_worker(server, tmp_path, "--grace", "1h") as worker:
+        client.schedule(1, to="queue:stuck", in_=0, id="stuck", retry={"max_attempts": 1})
+        assert worker.line() == "stuck"
+        worker.send(signal.SIGTERM)
+        worker.send(signal.SIGINT)
+        done = worker.end()
+    assert done.code == 1
+    assert "1 handlers did not end in time" in done.err
+    assert client.get("stuck").status == "dead"
+
+
+def test_a_worker_that_dies_loses_nothing(server: ServerProcess, client: Client, tmp_path: Path) -> None:
+    with begin_worker(server, tmp_path, "--lease", "500ms") as worker:
+        client.schedule(1, to="queue:slow", in_=0, id="slow", retry=RETRY)
+        assert worker.line() == "begun slow attempt 1"
+        worker.process.kill()
+    (tmp_path / "release").touch()
+    with begin_worker(server, tmp_path) as worker:
+        assert worker.line().startswith("begun slow attempt ")
+        assert worker.line() == "ended slow"
+        until_delivered(client, "slow")
+
+
+def test_a_lease_lives_as_long_as_its_handler(server: ServerProcess, client: Client, tmp_path: Path) -> None:
+    with begin_worker(server, tmp_path, "--lease", "300ms") as worker:
+        client.schedule(1, to="queue:slow", in_=0, id="slow", retry=RETRY)
+        client.schedule("later", to="queue:plain", in_="1s")
+        assert worker.line() == "begun slow attempt 1"
+        assert worker.line() == "plain later attempt 1 False"  # Three leases later.
+        (tmp_path / "release").touch()
+        assert worker.line() == "ended slow"
+        worker.send(signal.SIGTERM)
+        assert worker.end().code == 0
+    assert client.get("slow").attempt_count == 1
+
+
+def test_a_worker_outlives_its_server(server: ServerProcess, client: Client, tmp_path: Path) -> None:
+    with begin_worker(server, tmp_path) as worker:
+        client.schedule("before", to="queue:plain", in_=0, id="before")
+        assert worker.line() == "plain before attempt 1 False"
+        until_delivered(client, "before")
+        server.kill()
+        server.start()
+        client.schedule("after", to="queue:plain", in_=0, id="after")
+        assert worker.line() == "plain after attempt 1 False"
+        worker.send(signal.SIGINT)
+        done = worker.end()
+    assert done.code == 0
+    assert "nothing can be leased, trying again" in done.err
+    assert "the server is back" in done.err

@@ -1,7 +1,7 @@
 """The independent checker: from what was asked, what was acknowledged and what a receiver saw, it says what was broken.
 
-It knows nothing of the engine. Everything is told to it from outside — by the client that asked, and by the receiver that
-was called — and `violations` compares the two after a full drain.
+It knows nothing of the engine. Everything is told to it from outside — by the client that asked, and by the receiver
+that was called — and `violations` compares the two after a full drain.
 
 Rules (K acknowledged, A attempted, D delivered):
   lost          an event in K that was neither delivered nor ended in another recorded way
@@ -18,6 +18,7 @@ Rules (K acknowledged, A attempted, D delivered):
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 
 @dataclass
@@ -141,7 +142,8 @@ class Checker:
         return found
 
     def _judge_order(self, key: str, deliveries: list[Seen]) -> list[str]:
-        """First deliveries are in order; an event accepted only after its due time has no place that others could know."""
+        """First deliveries are in order; an event accepted only after its due time has no place that others could
+        know."""
         found = []
         first: dict[tuple[str, int], Seen] = {}
         for seen in sorted(deliveries, key=lambda seen: seen.began_at):
@@ -160,7 +162,7 @@ class Checker:
     def _judge_overlap(self, key: str, deliveries: list[Seen]) -> list[str]:
         found = []
         ordered = sorted(deliveries, key=lambda seen: (seen.began_at, seen.ended_at))
-        for one, other in zip(ordered, ordered[1:], strict=False):
+        for one, other in pairwise(ordered):
             if one.epoch == other.epoch and other.began_at < one.ended_at:
                 found.append(f"overlap: {one.id} and {other.id} of key {key} were under way together")
         return found

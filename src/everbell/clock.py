@@ -1,7 +1,7 @@
 """The only module that reads a clock.
 
-Due times are wall-clock times; waiting is done by the event loop's own timers. The engine asks for both through `Clock`, so
-that the same code runs on virtual time.
+Due times are wall-clock times; waiting is done by the event loop's own timers. The engine asks for both through
+`Clock`, so that the same code runs on virtual time.
 """
 
 from __future__ import annotations

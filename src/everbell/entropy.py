@@ -22,7 +22,8 @@ class Entropy(Protocol):
 
 
 class SystemEntropy:
-    """The kernel's randomness, fetched for a thousand ids at a time: a system call per id would cost more than the id."""
+    """The kernel's randomness, fetched for a thousand ids at a time: a system call per id would cost more than the
+    id."""
 
     def __init__(self) -> None:
         self._pool = b""

@@ -1,7 +1,8 @@
 """Every error that Everbell raises on purpose.
 
-One root, families by who is to blame and what to do about it. The messages are written for the person who reads them: they
-say what is wrong and what would be right. The HTTP edge turns them into RFC 9457 problems by `status` and `slug`.
+One root, families by who is to blame and what to do about it. The messages are written for the person who reads them:
+they say what is wrong and what would be right. The HTTP edge turns them into RFC 9457 problems by `status` and
+`slug`.
 """
 
 from __future__ import annotations

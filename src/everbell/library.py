@@ -1,7 +1,8 @@
 """Everbell inside an asyncio program: `async with Everbell("rocksdb:./everbell-data") as bell: …`.
 
-The same engine, the same store and the same calls as with a server: `Everbell` is an `AsyncClient` that hands its requests to the
-API in this very process, so what a program learns here holds everywhere, and moving to a server changes one line.
+The same engine, the same store and the same calls as with a server: `Everbell` is an `AsyncClient` that hands its
+requests to the API in this very process, so what a program learns here holds everywhere, and moving to a server
+changes one line.
 """
 
 from __future__ import annotations

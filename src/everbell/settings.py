@@ -1,7 +1,7 @@
 """The settings of a server: from flags, then `EVERBELL_*` variables, then a TOML file, then defaults.
 
-`SETTINGS` is the one table of all of them; flags, variables, file keys and the documentation are made from it. Settings are
-checked once, when they are built, and passed in from there; nothing reads them from anywhere else.
+`SETTINGS` is the one table of all of them; flags, variables, file keys and the documentation are made from it.
+Settings are checked once, when they are built, and passed in from there; nothing reads them from anywhere else.
 """
 
 from __future__ import annotations

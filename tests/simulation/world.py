@@ -1,8 +1,10 @@
-"""One node in a simulated world: the real engine on virtual time, a store that is slow, full or cut off, receivers that fail,
-crashes at any moment, and the independent checker watching.
+"""One node in a simulated world.
 
-Everything that happens follows from the seed. Separate generators drive workload, faults and receivers, so that a change in
-one leaves the others as they were.
+The real engine on virtual time, a store that is slow, full or cut off, receivers that fail, crashes at any moment, and
+the independent checker watching.
+
+Everything that happens follows from the seed. Separate generators drive workload, faults and receivers, so that a
+change in one leaves the others as they were.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from everbell.channels.port import Delivery
@@ -289,10 +292,8 @@ class World:
         due_at = self.clock.now() + self._work.randrange(10_000)
         asked.moved = True
         asked.due_at = min(asked.due_at, due_at)
-        try:
+        with suppress(Conflict, NotFound, StoreFull):
             await self._engine.operations.change(tenant, result.event.id, {"due_at": due_at}, None)
-        except (Conflict, NotFound, StoreFull):
-            pass
 
     def _watch(self) -> None:
         if self._engine is not None:

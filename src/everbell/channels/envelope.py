@@ -1,4 +1,5 @@
-"""What travels with a payload over HTTP: CloudEvents attributes, Standard Webhooks signatures, trace context, our own headers."""
+"""What travels with a payload over HTTP: CloudEvents attributes, Standard Webhooks signatures, trace context, our
+own headers."""
 
 from __future__ import annotations
 
@@ -32,9 +33,11 @@ def event_headers(delivery: Delivery, now: int) -> bytes:
         name = quote(name, safe=_SAFE)
     due = format_instant(event.due_at)
     lines = [
-        f"{_fixed(event.tenant, event.content_type)}ce-id: {name}\r\nce-time: {due}\r\n"
-        f"everbell-occurrence: {event.occurrence}\r\neverbell-attempt: {delivery.attempt}\r\n"
-        f"everbell-epoch: {delivery.epoch}\r\neverbell-due: {due}\r\n"
+        (
+            f"{_fixed(event.tenant, event.content_type)}ce-id: {name}\r\nce-time: {due}\r\n"
+            f"everbell-occurrence: {event.occurrence}\r\neverbell-attempt: {delivery.attempt}\r\n"
+            f"everbell-epoch: {delivery.epoch}\r\neverbell-due: {due}\r\n"
+        )
     ]
     if event.key is not None:
         lines.append(f"ce-partitionkey: {quote(event.key, safe=_SAFE)}\r\n")

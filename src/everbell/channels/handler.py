@@ -1,10 +1,10 @@
 """In-process delivery: `handler:name` calls a Python function with an `Occurrence`.
 
-Coroutine functions run on the loop; plain functions run in a small pool of threads, because they may block. Returning is
-success; raising is a failure that is retried; raising `Refuse` is one that is not.
+Coroutine functions run on the loop; plain functions run in a small pool of threads, because they may block. Returning
+is success; raising is a failure that is retried; raising `Refuse` is one that is not.
 
-Runners take one event after the other, and a new runner is started only when one may be held up: a handler that does not
-wait costs no task of its own. One timer looks after the deadlines of all runners.
+Runners take one event after the other, and a new runner is started only when one may be held up: a handler that does
+not wait costs no task of its own. One timer looks after the deadlines of all runners.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _THREADS = 16
 _SWEEP_S = 0.1
 
 
-class Refuse(Exception):  # noqa: N818 - it reads as what the handler does: raise Refuse("no such user")
+class Refuse(Exception):
     """Raised by a handler that does not want the event again: it becomes dead without another attempt."""
 
 

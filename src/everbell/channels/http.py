@@ -1,7 +1,7 @@
 """Delivery over HTTP: a POST an event, or many events in one POST in the CloudEvents batch format.
 
-2xx is success. 410 and the other 4xx are a no for good, except 408, 409, 425 and 429; everything else is worth another attempt,
-after `Retry-After` where the receiver says so. Redirects are not followed.
+2xx is success. 410 and the other 4xx are a no for good, except 408, 409, 425 and 429; everything else is worth
+another attempt, after `Retry-After` where the receiver says so. Redirects are not followed.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from email.utils import parsedate_to_datetime
 import msgspec
 
 from everbell.channels.envelope import batch_body, batch_headers, event_headers
-from everbell.channels.http_client import HttpFailure, HttpPool, HttpReply, HttpRequest, split_url
+from everbell.channels.http_client import HttpFailure, HttpPool, HttpReply, HttpRequest
 from everbell.channels.port import Delivery
 from everbell.clock import Clock
 from everbell.core.retry import Outcome
 from everbell.core.time import DAY_MS
+from everbell.core.url import split_url
 from everbell.errors import InvalidInput
 
 _TRY_AGAIN = frozenset({408, 409, 425, 429})
@@ -117,7 +118,8 @@ class HttpChannel:
         text = reply.body[:_REASON_LENGTH].decode("utf-8", "replace")
         reason = f"HTTP {status}" + (f": {text}" if text.strip() else "")
         if 300 <= status < 400:
-            reason = f"HTTP {status}: redirects are not followed; schedule to {reply.headers.get('location', 'its target')!r}"
+            where = reply.headers.get("location", "its target")
+            reason = f"HTTP {status}: redirects are not followed; schedule to {where!r}"
         return _classified(status, reason, self._retry_after_ms(reply))
 
     def _retry_after_ms(self, reply: HttpReply) -> int | None:

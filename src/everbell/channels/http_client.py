@@ -19,10 +19,10 @@ from everbell.channels.guard import Guard
 from everbell.channels.http_connection import Done, Exchange
 from everbell.channels.http_deadlines import Deadlines
 from everbell.channels.http_dial import Dialler, Resolve, resolve_by_system
-from everbell.channels.http_message import HttpFailure, HttpReply, HttpRequest, encode_request, split_url
+from everbell.channels.http_message import HttpFailure, HttpReply, HttpRequest, encode_request
 from everbell.channels.http_origin import Endpoint, Origin, Surroundings
 
-__all__ = ["HttpFailure", "HttpPool", "HttpReply", "HttpRequest", "split_url"]
+__all__ = ["HttpFailure", "HttpPool", "HttpReply", "HttpRequest"]
 
 
 class HttpPool:

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from everbell.channels.http_connection import Exchange, HttpConnection
 from everbell.channels.http_deadlines import Deadlines, Expiring
 from everbell.channels.http_dial import Dialler
-from everbell.channels.http_message import HttpFailure, authority_of
+from everbell.channels.http_message import HttpFailure
+from everbell.core.url import authority_of
 
 # An attempt to connect lasts as long as the exchange that caused it, within these bounds: a very short
 # deadline should not prevent a connection for the next exchange, a very long one should not keep an attempt

@@ -35,9 +35,10 @@ class Delivery(Protocol):
 class Channel(Protocol):
     """Delivers events to one kind of target.
 
-    `start` never waits and never raises for what a receiver does: it begins each delivery (at once, or when a worker asks for
-    it), and every begun one is settled within the tenant's deadline. The engine hands over at most the tenant's
-    `in_flight` deliveries per target at a time, unless the channel `holds` them until somebody asks for them.
+    `start` never waits and never raises for what a receiver does: it begins each delivery (at once, or when a worker
+    asks for it), and every begun one is settled within the tenant's deadline. The engine hands over at most the
+    tenant's `in_flight` deliveries per target at a time, unless the channel `holds` them until somebody asks for
+    them.
     """
 
     holds: bool

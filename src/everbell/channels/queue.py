@@ -1,9 +1,9 @@
 """Queues: workers lease due events in batches by long poll, and acknowledge, extend or fail them.
 
-A due event is handed to this channel and waits here until a worker asks; only then does its attempt begin. A lease is an attempt
-under way with a deadline. When the deadline passes the attempt counts as lost and the event comes back, by its retry policy.
-A lease is named by a token (the event's sequence, its attempt and the owner's epoch), so a worker that was given up
-cannot settle somebody else's attempt.
+A due event is handed to this channel and waits here until a worker asks; only then does its attempt begin. A lease is
+an attempt under way with a deadline. When the deadline passes the attempt counts as lost and the event comes back, by
+its retry policy. A lease is named by a token (the event's sequence, its attempt and the owner's epoch), so a worker
+that was given up cannot settle somebody else's attempt.
 """
 
 from __future__ import annotations

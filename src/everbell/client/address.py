@@ -6,8 +6,8 @@ import re
 from importlib.metadata import version
 from typing import TypeVar
 
-from everbell.channels.http_message import split_url
 from everbell.client.call import Call
+from everbell.core.url import split_url
 from everbell.errors import InvalidInput
 
 T = TypeVar("T")

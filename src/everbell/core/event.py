@@ -1,8 +1,8 @@
 """The event, the states it goes through, and what remains of it in the end.
 
-An event is a frozen value; a change makes a new one. `TRANSITIONS` is the whole life of an event: what is not in the table
-cannot happen. Where an event is kept follows from its fields alone (`state`, `partition`, `run_at`, …), so a store never
-has to be told.
+An event is a frozen value; a change makes a new one. `TRANSITIONS` is the whole life of an event: what is not in the
+table cannot happen. Where an event is kept follows from its fields alone (`state`, `partition`, `run_at`, …), so a
+store never has to be told.
 
     scheduled ──► delivered | cancelled | expired          (ends, kept as a `Record` for the tenant's retention)
         │  ▲ ▲
@@ -59,7 +59,8 @@ class Attempt(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Repeat(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How an event comes again: every `every_ms` on the grid of its first due time, `count` times or until an instant."""
+    """How an event comes again: every `every_ms` on the grid of its first due time, `count` times or until an
+    instant."""
 
     every_ms: int
     count: int | None = None

@@ -4,12 +4,13 @@ An id is `ev_` and 32 characters that spell 24 bytes, most significant first:
 
     due time (6 bytes, ms) · sequence (7 bytes) · partition (2 bytes) · nonce (9 bytes)
 
-So ids sort by the time for which the event was scheduled, and then by acceptance; they carry the partition and the place
-of the event in it, so that finding an event by its id needs no index; the sequence is persisted by the store, so it never
-repeats after a restart or a clock step; and 72 random bits make an id as hard to guess as a good token.
+So ids sort by the time for which the event was scheduled, and then by acceptance; they carry the partition and the
+place of the event in it, so that finding an event by its id needs no index; the sequence is persisted by the store,
+so it never repeats after a restart or a clock step; and 72 random bits make an id as hard to guess as a good token.
 
-The alphabet is in ASCII order, which keeps the order of the bytes, and is safe in URLs. The prefix keeps made ids apart from
-ids given by clients (which may not begin with it), and keeps a leading `-` from looking like a flag on a command line.
+The alphabet is in ASCII order, which keeps the order of the bytes, and is safe in URLs. The prefix keeps made ids
+apart from ids given by clients (which may not begin with it), and keeps a leading `-` from looking like a flag on a
+command line.
 """
 
 from __future__ import annotations
@@ -52,5 +53,8 @@ def place_in(event_id: str) -> tuple[int, int, int] | None:
 
 
 def partition_of(tenant: str, name: str, partitions: int) -> int:
-    """The partition of a key, or of a client-given id where there is no key. Fixed for ever: stored events rely on it."""
+    """The partition of a key, or of a client-given id where there is no key.
+
+    Fixed for ever: stored events rely on it.
+    """
     return crc32(f"{tenant}\0{name}".encode()) % partitions

@@ -1,4 +1,5 @@
-"""A small Bloom filter of keys: says "never seen" for certain, or "perhaps", in fixed memory however many keys there are."""
+"""A small Bloom filter of keys: says "never seen" for certain, or "perhaps", in fixed memory however many keys there
+are."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ Result = Literal["delivered", "failed", "refused", "timeout", "lost"]
 
 
 class Retry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A retry policy. The n-th pause is `backoff_ms` doubled n-1 times, at most `max_backoff_ms`, less up to half of it."""
+    """A retry policy. The n-th pause is `backoff_ms` doubled n-1 times, at most `max_backoff_ms`, less up to half of
+    it."""
 
     max_attempts: int = 10
     backoff_ms: int = 2 * SECOND_MS
@@ -22,8 +23,8 @@ class Retry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Outcome(msgspec.Struct, frozen=True, gc=False):
     """What came of one attempt, as its channel saw it.
 
-    `delivered` is success; `refused` is a no that will stay a no; `failed`, `timeout` and `lost` (nobody answered for it any
-    more) are worth another attempt.
+    `delivered` is success; `refused` is a no that will stay a no; `failed`, `timeout` and `lost` (nobody answered for
+    it any more) are worth another attempt.
     """
 
     result: Result

@@ -1,8 +1,8 @@
 """What a user may write: the JSON forms of an event and of a change, and the checks that let them in.
 
-`EventSpec` is what is decoded (types, unknown fields and lengths are checked by the decoder, in C), `draft` checks the rest and
-yields a `Draft`: everything about an event but its id, sequence and partition, which only its owner can give.
-Nothing that is not a Draft gets past the edge.
+`EventSpec` is what is decoded (types, unknown fields and lengths are checked by the decoder, in C), `draft` checks
+the rest and yields a `Draft`: everything about an event but its id, sequence and partition, which only its owner can
+give. Nothing that is not a Draft gets past the edge.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _CONTENT_TYPE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[ -~]{0,128})?", re.ASCII)
 _JSON_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _OWN_HEADERS = frozenset(
-    "host content-length content-type transfer-encoding connection keep-alive te trailer upgrade expect traceparent".split()
+    "host content-length content-type transfer-encoding connection keep-alive te trailer upgrade expect "
+    "traceparent".split()
 )
 _OWN_PREFIXES = ("ce-", "webhook-", "everbell-", "proxy-")
 

@@ -55,7 +55,7 @@ def check_tenant_name(name: str) -> str:
     """Refuse a tenant name that could not stand in a URL, a file name or a metric."""
     if not _NAME.fullmatch(name):
         raise InvalidInput(
-            "a tenant's name has 1 to 64 letters, digits, dots, dashes or underscores, and begins with a letter or digit",
+            "a tenant's name has 1 to 64 letters, digits, dots, dashes or underscores, the first a letter or digit",
             "tenant",
         )
     return name

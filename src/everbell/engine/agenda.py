@@ -1,8 +1,8 @@
 """The near future in memory, in due order.
 
-Events are kept in buckets of one millisecond, and a heap holds the milliseconds: adding costs a dictionary look-up, and a herd
-at one instant is one bucket. A single timer is armed for the earliest bucket. It looks at the wall clock at least
-once a second, so a clock that steps is noticed.
+Events are kept in buckets of one millisecond, and a heap holds the milliseconds: adding costs a dictionary look-up,
+and a herd at one instant is one bucket. A single timer is armed for the earliest bucket. It looks at the wall clock
+at least once a second, so a clock that steps is noticed.
 """
 
 from __future__ import annotations

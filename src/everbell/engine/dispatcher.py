@@ -1,7 +1,7 @@
 """Who may start an attempt now: fair between tenants, capped per target.
 
-Tenants take turns, and within a tenant its flows do; a turn starts at most `QUANTUM` attempts. A flow at its cap is out of the
-ring until one of its attempts is settled, so a slow target costs the others nothing.
+Tenants take turns, and within a tenant its flows do; a turn starts at most `QUANTUM` attempts. A flow at its cap is
+out of the ring until one of its attempts is settled, so a slow target costs the others nothing.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
                  │                                  │
                Agenda ──► Lanes ──► Dispatcher ──► Channel
 
-Clock, randomness, store and channels come from outside, so the same engine runs in production, in tests on virtual time and
-in a simulation.
+Clock, randomness, store and channels come from outside, so the same engine runs in production, in tests on virtual
+time and in a simulation.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class EngineSettings(Struct, frozen=True):
 
 
 class Engine:
-    """Everything between a checked draft and a recorded end: `await Engine.start(…)`, then `operations`, then `stop`."""
+    """Everything between a checked draft and a recorded end: `await Engine.start(…)`, then `operations`, then
+    `stop`."""
 
     def __init__(
         self,
@@ -127,7 +128,8 @@ class Engine:
         return engine
 
     async def stop(self) -> bool:
-        """Stop without losing anything: no new attempts, those under way end within the deadline, all outcomes are stored."""
+        """Stop without losing anything: no new attempts, those under way end within the deadline, all outcomes are
+        stored."""
         self.operations.close()
         self._agenda.stop()
         if self._ticker is not None:

@@ -1,8 +1,8 @@
 """The floor: all events in memory, and the door through which they come.
 
-Whoever finds an event that may have to ring soon — intake after storing it, the loader after reading it, an outcome that asks for
-another attempt — hands it to `arrive` or `admit`. Every event in memory is in `entries` by its sequence, also while a
-change of it is being stored, so no event can be in memory twice.
+Whoever finds an event that may have to ring soon — intake after storing it, the loader after reading it, an outcome
+that asks for another attempt — hands it to `arrive` or `admit`. Every event in memory is in `entries` by its
+sequence, also while a change of it is being stored, so no event can be in memory twice.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Floor:
         self.on_room: Callable[[], None] = lambda: None
 
     def arrive(self, event: Event) -> None:
-        """An event was just stored: it is pushed to memory if the loader has passed its place, else the loader will find it."""
+        """An event was just stored: it is pushed to memory if the loader has passed its place, else the loader will
+        find it."""
         partition = self._partitions[event.partition]
         if partition.covers(event):
             self.admit(event, partition)
@@ -88,7 +89,8 @@ class Floor:
         return True
 
     def give_way(self, entry: Entry) -> bool:
-        """An entry with a key is due: does an earlier event of its key wait for room in the store? Then it goes back there."""
+        """An entry with a key is due: does an earlier event of its key wait for room in the store? Then it goes back
+        there."""
         partition = self._partitions[entry.event.partition]
         for skip in partition.skips.values():
             if skip.concerns(entry.event):

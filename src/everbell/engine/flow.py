@@ -1,11 +1,12 @@
 """Flows and the memory they share.
 
-A flow is all that one tenant sends to one target group. Events in memory are paid for from one `Budget`, and a flow may hold
-as much as is still free: one flow alone can use half of the memory, ten that are stuck leave an eleventh for everybody
-else. So memory is bounded, nobody has to configure a share, and a stuck flow never takes the last room from the others.
+A flow is all that one tenant sends to one target group. Events in memory are paid for from one `Budget`, and a flow
+may hold as much as is still free: one flow alone can use half of the memory, ten that are stuck leave an eleventh for
+everybody else. So memory is bounded, nobody has to configure a share, and a stuck flow never takes the last room from
+the others.
 
-What a flow has no room for stays in the store. A `Skip` remembers, per partition, from where on that is so, and which keys are
-concerned; the loader goes back there when the flow has room again.
+What a flow has no room for stays in the store. A `Skip` remembers, per partition, from where on that is so, and which
+keys are concerned; the loader goes back there when the flow has room again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Intake: checked drafts become events with an id, a sequence and a partition, and are stored before anybody is told."""
+"""Intake: checked drafts become events with an id, a sequence and a partition, and are stored before anybody is
+told."""
 
 from __future__ import annotations
 
@@ -101,30 +102,28 @@ class Intake:
         future: asyncio.Future[list[Event | Taken | StoreError]] = asyncio.get_running_loop().create_future()
 
         def stored(refused: Mapping[int, Refusal] | StoreError) -> None:
-            results: list[Event | Taken | StoreError]
-            if isinstance(refused, StoreError):
-                results = [refused] * len(events)
-            else:
-                results = self._arrived(events, refused)
+            results = self._arrived(events, refused)
             if not future.done():
                 future.set_result(results)
 
         self._scribe.submit([Add(event) for event in events], stored, must=False)
         return future
 
-    def _arrived(self, events: list[Event], refused: Mapping[int, Refusal]) -> list[Event | Taken | StoreError]:
+    def _arrived(
+        self, events: list[Event], refused: Mapping[int, Refusal] | StoreError
+    ) -> list[Event | Taken | StoreError]:
+        if isinstance(refused, StoreError):
+            return [refused] * len(events)
         arrive = self._floor.arrive
         self._meter.scheduled += len(events) - len(refused)
         if not refused:
             for event in events:
                 arrive(event)
             return list(events)
-        results: list[Event | Taken | StoreError] = []
-        for index, event in enumerate(events):
-            refusal = refused.get(index)
-            if refusal is None or refusal.existing is None:
-                arrive(event)
-                results.append(event)
-            else:
-                results.append(Taken(refusal.existing))
-        return results
+        return [self._made_or_taken(event, refused.get(index)) for index, event in enumerate(events)]
+
+    def _made_or_taken(self, event: Event, refusal: Refusal | None) -> Event | Taken:
+        if refusal is not None and refusal.existing is not None:
+            return Taken(refusal.existing)
+        self._floor.arrive(event)
+        return event

@@ -1,11 +1,12 @@
 """Lanes: the events of one key go one at a time, in (due time, acceptance) order.
 
-A lane is in memory only while something of its key is due. Its head is the one event that may be attempted; the rest of the
-line is in memory up to the lane's `horizon`, beyond it in the store (state `waiting`), in the same order.
+A lane is in memory only while something of its key is due. Its head is the one event that may be attempted; the rest
+of the line is in memory up to the lane's `horizon`, beyond it in the store (state `waiting`), in the same order.
 
-A head that fails leaves memory like any other event, to come back at its next attempt, or stays dead. What keeps its followers
-waiting is a mark in the store (`Block`), written together with the failure, so it survives restarts and costs no memory
-however many keys are blocked. Whether a key may be marked is known from a Bloom filter; only then is the store asked.
+A head that fails leaves memory like any other event, to come back at its next attempt, or stays dead. What keeps its
+followers waiting is a mark in the store (`Block`), written together with the failure, so it survives restarts and
+costs no memory however many keys are blocked. Whether a key may be marked is known from a Bloom filter; only then is
+the store asked.
 
     no lane ──due──► open ──head ends, line empty──► no lane
        │               │ head fails, or the line is too long
@@ -89,7 +90,7 @@ class Lanes:
             after = rows[-1][:2]
 
     def resume_left(self, partitions: Sequence[Partition], started_at: int) -> None:
-        """Set lines going that were found without a head, in partitions where all that was due at the start is in memory.
+        """Set lines going that were found without a head, where all that was due at the start is in memory.
 
         Not before, because an event that is due but was not in line yet may have its place at the front of it.
         """
@@ -146,7 +147,10 @@ class Lanes:
             self._advance(lane)
 
     def step_out(self, entry: Entry) -> None:
-        """A user changes or cancels an entry that is not under way. If it is the head, `ended` follows when that is stored."""
+        """A user changes or cancels an entry that is not under way.
+
+        If it is the head, `ended` follows when that is stored.
+        """
         lane = self._lane_of(entry)
         if lane is not None and entry in lane.line:
             lane.line.remove(entry)
@@ -243,7 +247,10 @@ class Lanes:
                 self.resume(lane.partition, lane.tenant, lane.key)
 
     def _read_on(self, lane: Lane) -> None:
-        """Fetch the next of the line from the store. Entries that come due meanwhile line up there, or here behind the mark."""
+        """Fetch the next of the line from the store.
+
+        Entries that come due meanwhile line up there, or here behind the mark.
+        """
         lane.asking = True
         lane.freed = False
         before = lane.spills

@@ -11,7 +11,10 @@ from everbell.engine.scribe import Scribe
 
 
 class Leases:
-    """Leasing, acknowledging, extending and failing, in batches. Each answer lists the tokens that were not held any more."""
+    """Leasing, acknowledging, extending and failing, in batches.
+
+    Each answer lists the tokens that were not held any more.
+    """
 
     def __init__(self, queues: QueueChannel, scribe: Scribe) -> None:
         self._queues = queues

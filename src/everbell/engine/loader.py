@@ -1,8 +1,9 @@
 """The loader: reads the near future from the store, in pages, a little ahead of time.
 
-Its front moves through each partition up to `lookahead_ms` from now, oldest partition first; a partition whose next event is
-further away is not touched. Behind the front, it goes back for the events of flows that had no room, when they have
-room again. Both reads go through the scribe, one at a time, so nothing can be stored between reading and deciding.
+Its front moves through each partition up to `lookahead_ms` from now, oldest partition first; a partition whose next
+event is further away is not touched. Behind the front, it goes back for the events of flows that had no room, when
+they have room again. Both reads go through the scribe, one at a time, so nothing can be stored between reading and
+deciding.
 """
 
 from __future__ import annotations

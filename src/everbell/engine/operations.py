@@ -1,8 +1,8 @@
 """What a user may ask of the engine, besides scheduling: look, change, cancel, ring now, redrive.
 
-A change of an event races with the event itself, which may become due at any moment. So before anything is stored the event is
-taken off the floor (or held, if it is not there): from then on no attempt can start. It comes back if the change cannot
-be stored. That is what makes an acknowledged cancel exact.
+A change of an event races with the event itself, which may become due at any moment. So before anything is stored the
+event is taken off the floor (or held, if it is not there): from then on no attempt can start. It comes back if the
+change cannot be stored. That is what makes an acknowledged cancel exact.
 """
 
 from __future__ import annotations
@@ -115,7 +115,10 @@ class Operations:
         return await self._change(tenant, event_id, changed, version)
 
     async def cancel(self, tenant: str, event_id: str, version: int | None = None) -> Seen:
-        """No attempt starts after this returns. Raises `NotFound`, `Conflict` when it ended already, `VersionMismatch`."""
+        """No attempt starts after this returns.
+
+        Raises `NotFound`, `Conflict` when it ended already, `VersionMismatch`.
+        """
         self._check_open()
         keep_ms = self._tenants.policy(tenant).retention_ms
 

@@ -1,7 +1,7 @@
 """Outcomes: every attempt that is over becomes a stored change, and only then does the event move on.
 
-The next event of a key starts after the end of the one before it is durable, so a crash between the two can repeat the last
-delivery but never reorder the key.
+The next event of a key starts after the end of the one before it is durable, so a crash between the two can repeat
+the last delivery but never reorder the key.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Outcomes:
     def settled(self, entry: Entry, outcome: Outcome) -> None:
         """An attempt is over."""
         if entry.doomed:
-            # Cancelled meanwhile. The key goes on once the cancel is stored and the attempt is over, whichever is later.
+            # Cancelled meanwhile. The key goes on once the cancel is stored and the attempt is over, whichever is
+            # later.
             if entry.phase is Phase.GONE:
                 self._lanes.ended(entry)
             return
@@ -131,7 +132,10 @@ class Outcomes:
                 self._lanes.ended(entry)
 
     def _arrive(self, event: Event) -> None:
-        """The next attempt or occurrence. One that is due already takes its place in the line before the key goes on."""
+        """The next attempt or occurrence.
+
+        One that is due already takes its place in the line before the key goes on.
+        """
         if event.key is None or event.run_at > self._clock.now() or self._floor.is_behind_others(event):
             self._floor.arrive(event)
         elif (late := self._floor.admit_to_lane(event)) is not None:

@@ -29,7 +29,8 @@ class Partition:
         self.next_at = NEVER if next_at is None else next_at
 
     def covers(self, event: Event) -> bool:
-        """Whether the loader has passed the event's place already: then it must be pushed, else the loader will find it."""
+        """Whether the loader has passed the event's place already: then it must be pushed, else the loader will find
+        it."""
         if event.position <= self.checkpoint:
             return True
         if event.run_at < self.next_at:

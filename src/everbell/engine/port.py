@@ -1,6 +1,7 @@
 """What the edge may ask of an engine, in this process or at the other end of a link.
 
-`engine.operations.Operations` and `engine.leases.Leases` are the near ones; a gateway has far ones with the same methods.
+`engine.operations.Operations` and `engine.leases.Leases` are the near ones; a gateway has far ones with the same
+methods.
 """
 
 from __future__ import annotations
@@ -54,11 +55,17 @@ class OperationsPort(Protocol):
         ...
 
     async def change(self, tenant: str, event_id: str, fields: Mapping[str, Any], version: int | None) -> Seen:
-        """Change fields of `Event`, as made by `core.spec.changes_of`. Raises `NotFound`, `Conflict`, `VersionMismatch`."""
+        """Change fields of `Event`, as made by `core.spec.changes_of`.
+
+        Raises `NotFound`, `Conflict`, `VersionMismatch`.
+        """
         ...
 
     async def cancel(self, tenant: str, event_id: str, version: int | None = None) -> Seen:
-        """No attempt starts after this returns. Raises `NotFound`, `Conflict` when it ended already, `VersionMismatch`."""
+        """No attempt starts after this returns.
+
+        Raises `NotFound`, `Conflict` when it ended already, `VersionMismatch`.
+        """
         ...
 
     async def cancel_matching(self, filter: Filter) -> int:

@@ -1,11 +1,11 @@
 """The one task that writes to the store and loads from it.
 
-Changes that arrive while a write is under way form the next group, so a thousand of them share one fsync and one alone waits
-for nobody. Reads that decide what is in memory go through the same line, one operation at a time: what a read returns and
-what is stored right after it can never be seen in the wrong order, on any store.
+Changes that arrive while a write is under way form the next group, so a thousand of them share one fsync and one
+alone waits for nobody. Reads that decide what is in memory go through the same line, one operation at a time: what a
+read returns and what is stored right after it can never be seen in the wrong order, on any store.
 
-When the disk is full, what users ask for is refused and what has already happened (outcomes of attempts) is kept and tried
-again; when the store is broken, nothing more is written and the engine is told to end.
+When the disk is full, what users ask for is refused and what has already happened (outcomes of attempts) is kept and
+tried again; when the store is broken, nothing more is written and the engine is told to end.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ class Scribe:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="everbell-scribe")
 
     def submit(self, changes: Sequence[Change], done: Done, *, must: bool) -> None:
-        """Store the changes, and call back. Raises `Overloaded` when too much is waiting already, unless they `must`."""
+        """Store the changes, and call back.
+
+        Raises `Overloaded` when too much is waiting already, unless they `must`.
+        """
         if self._queued >= QUEUED_CHANGES_MAX and not must:
             raise Overloaded("the store is too slow for what comes in; nothing of this request was stored")
         self._units.append(Unit(changes, done, must))
@@ -103,7 +106,8 @@ class Scribe:
             self._on_broken(broken)
 
     def _next_read(self) -> Read | None:
-        """A read that may run now: one that was asked for, once all that was submitted before it is stored, or idle work."""
+        """A read that may run now: one that was asked for, once all that was submitted before it is stored, or idle
+        work."""
         if self._reads:
             after, read = self._reads[0]
             if after <= self._stored:

@@ -1,7 +1,7 @@
 """Gateways as the engine's process sees them: it starts them, serves their links, and starts them again when they end.
 
-A gateway is a process of its own (`python -m everbell.server.gateway`) that inherits two sockets: the listening one, which
-all gateways accept from, and its end of the link. What else it has to know it reads from its standard input.
+A gateway is a process of its own (`python -m everbell.server.gateway`) that inherits two sockets: the listening one,
+which all gateways accept from, and its end of the link. What else it has to know it reads from its standard input.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ _SWITCH_S = 0.0005
 
 
 def collect_rarely() -> None:
-    """Look for reference cycles seldom: events are trees, and looking at them all again and again cost a fifth of the CPU."""
+    """Look for reference cycles seldom: events are trees, and looking at them all again and again cost a fifth of
+    the CPU."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS, 20, 50)

@@ -11,7 +11,7 @@ _KNOWN = "rocksdb:PATH (in a directory) and memory: (gone with the process)"
 
 
 def open_store(url: str, *, partitions: int = 256, reserve_bytes: int | None = None) -> Store:
-    """Open the store, or make it: then `partitions` counts. `reserve_bytes` of a disk are kept from new events. Raises `StoreUnusable`, `StoreCorrupt` or `StoreFull`."""
+    """Open the store, or make it: then `partitions` counts. Raises `StoreUnusable`, `StoreCorrupt` or `StoreFull`."""
     scheme, colon, rest = url.partition(":")
     if colon and scheme == "memory" and not rest:
         return MemoryStore(partitions)

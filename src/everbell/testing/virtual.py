@@ -1,7 +1,7 @@
 """An event loop on virtual time: when nothing is left to do now, the clock jumps to the next timer.
 
-A week of scheduling runs in seconds, and runs the same way every time. There is no I/O and there are no threads: a loop that has
-nothing to do and no timer to wait for has deadlocked, and says so instead of hanging.
+A week of scheduling runs in seconds, and runs the same way every time. There is no I/O and there are no threads: a
+loop that has nothing to do and no timer to wait for has deadlocked, and says so instead of hanging.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everbell.channels.http_client import HttpFailure, HttpReply, HttpRequest, split_url
-from everbell.channels.http_message import authority_of, encode_request
+from everbell.channels.http_client import HttpFailure, HttpReply, HttpRequest
+from everbell.channels.http_message import encode_request
+from everbell.core.url import authority_of, split_url
 from everbell.errors import InvalidInput
 
 

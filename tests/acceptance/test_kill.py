@@ -1,0 +1,53 @@
+"""kill -9 of a real server under load: whatever was acknowledged arrives, in order, and duplicates can be explained."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.load import Load, Shape
+from tests.acceptance.machine import Machine, until
+from tests.acceptance.receiver import Receiver
+
+EVENTS = 1_500
+KILLS = 4
+
+
+@pytest.mark.parametrize(("seed", "options"), [(1, ()), (2, ()), (3, ("--gateways", "1"))])
+def test_kills_under_load_lose_nothing(tmp_path: Path, seed: int, options: tuple[str, ...]) -> None:
+    dice = random.Random(seed)
+    moments = sorted(dice.randrange(EVENTS // 10, EVENTS * 3 // 4) for _ in range(KILLS))
+    with Receiver(seed) as receiver, Machine(tmp_path, *options) as machine:
+        load = Load(machine, receiver, Shape(EVENTS), seed)
+        load.start()
+        for moment in moments:
+            load.until_acknowledged(moment)
+            machine.kill()
+            machine.start()
+        assert load.working, "the kills came too late to disturb anybody"
+        load.finish()
+        load.drain()
+        assert machine.starts == 1 + KILLS
+        assert load.violations() == []
+        assert machine.stop() == 0
+
+
+def test_a_kill_in_the_middle_of_deliveries_repeats_them_under_the_same_names(tmp_path: Path) -> None:
+    with Receiver() as receiver, Machine(tmp_path) as machine:
+        events: list[dict[str, object]] = [
+            {"in": 0, "to": receiver.url("/gate/once"), "payload": number, "id": f"e{number}"} for number in range(50)
+        ]
+        machine.schedule_many(events)
+        until(lambda: len(receiver.on("/gate/once")) == 50, "all under way")
+        machine.kill()
+        receiver.open_gate("once")
+        machine.start()
+        until(lambda: len(receiver.received) == 100, "all delivered again")
+        for number in range(50):
+            machine.until_status(f"e{number}", "delivered")
+        first, second = receiver.received[:50], receiver.received[50:]
+        assert {(each.id, each.occurrence) for each in first} == {(each.id, each.occurrence) for each in second}
+        assert {each.epoch for each in first} == {1}
+        assert {each.epoch for each in second} == {2}

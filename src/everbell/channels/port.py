@@ -32,6 +32,11 @@ class Delivery(Protocol):
         ...
 
 
+    def give_back(self) -> None:
+        """Take back the `begin`: nobody got the event, so there was no attempt. Instead of `settle`."""
+        ...
+
+
 class Channel(Protocol):
     """Delivers events to one kind of target.
 

@@ -2,7 +2,7 @@
 
 A due event is handed to this channel and waits here until a worker asks; only then does its attempt begin. A lease is
 an attempt under way with a deadline. When the deadline passes the attempt counts as lost and the event comes back, by
-its retry policy. A lease is named by a token (the event's sequence, its attempt and the owner's epoch), so a worker
+its retry policy. A lease is named by a token (the event's sequence, the owner's epoch and a count), so a worker
 that was given up cannot settle somebody else's attempt.
 """
 
@@ -56,6 +56,7 @@ class QueueChannel:
         self._deadlines: list[tuple[int, str]] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
+        self._leased = 0
 
     def start(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
@@ -105,6 +106,17 @@ class QueueChannel:
                 heappush(self._deadlines, (until_at, token))
         return lost
 
+    def give_back(self, tenant: str, name: str, tokens: Sequence[str]) -> list[str]:
+        """Undo the leases: no attempt took place. Returns the tokens that are not (or no longer) held."""
+        lost = []
+        for token in tokens:
+            held = self._release(tenant, name, token)
+            if held is None:
+                lost.append(token)
+            else:
+                held.delivery.give_back()
+        return lost
+
     def depth(self, tenant: str, name: str) -> int:
         """How many due events of the queue are in memory, waiting for a worker."""
         return len(self._ready.get((tenant, name), ()))
@@ -128,7 +140,8 @@ class QueueChannel:
             if not delivery.begin():
                 continue
             until_at = now + (delivery.tenant.lease_ms if lease_ms is None else lease_ms)
-            token = f"{delivery.event.sequence:x}.{delivery.attempt:x}.{delivery.epoch:x}"
+            self._leased += 1
+            token = f"{delivery.event.sequence:x}.{delivery.epoch:x}.{self._leased:x}"
             self._held[token] = _Held(delivery, queue, until_at)
             heappush(self._deadlines, (until_at, token))
             leases.append(Lease(token, until_at, occurrence_of(delivery.event, delivery.attempt, delivery.epoch)))

@@ -106,6 +106,7 @@ class Client:
     ack = _one(queue_calls.ack)
     extend = _one(queue_calls.extend)
     fail = _one(queue_calls.fail)
+    give_back = _one(queue_calls.give_back)
 
     def run(self, call: Call[T]) -> T:
         """Make a call, again where that is safe, and give its result or raise what became of it."""

@@ -66,6 +66,11 @@ def extend(tenant: str, queue: str, leases: Sequence[str], *, lease: Duration) -
     return _settle(tenant, queue, "extend", {"leases": leases, "lease": _text(lease)})
 
 
+def give_back(tenant: str, queue: str, leases: Sequence[str]) -> Call[Settled]:
+    """The events were not attempted: others may have them at once, and no attempt is counted."""
+    return _settle(tenant, queue, "release", {"leases": leases})
+
+
 def fail(tenant: str, queue: str, failures: Sequence[Failure]) -> Call[Settled]:
     """The events were not handled: they are tried again, or are dead, by their policy."""
     return _settle(tenant, queue, "fail", {"leases": failures})

@@ -76,6 +76,19 @@ class Dispatcher:
         if self._drained is not None and self.in_flight == 0:
             self._drained.set()
 
+    def give_back(self, entry: Entry) -> None:
+        """The attempt did not take place: the entry is ready again, unless it was cancelled meanwhile."""
+        if entry.doomed:
+            self.settle(entry, Outcome("lost"))
+            return
+        entry.under_way = False
+        entry.phase = Phase.READY
+        entry.flow.in_flight -= 1
+        self.in_flight -= 1
+        self.enqueue(entry)
+        if self._drained is not None and self.in_flight == 0:
+            self._drained.set()
+
     async def stop(self, deadline_s: float) -> bool:
         """Start nothing more and wait for what is under way; False when the deadline passed first."""
         self._stopped = True

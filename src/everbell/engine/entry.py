@@ -71,6 +71,9 @@ class Entry:
     def settle(self, outcome: Outcome) -> None:
         self.dispatcher.settle(self, outcome)
 
+    def give_back(self) -> None:
+        self.dispatcher.give_back(self)
+
     def when_settled(self, callback: Callable[[], None]) -> None:
         """Call back once the change that is being stored has been stored."""
         if self.waiters is None:

@@ -32,6 +32,10 @@ class Leases:
         """The attempts failed: the events are tried again, or are dead, by their policy."""
         return await self._settle(tenant, queue, failures)
 
+    async def give_back(self, tenant: str, queue: str, tokens: Sequence[str]) -> list[str]:
+        """The events were not attempted: somebody else may have them at once, and no attempt is counted."""
+        return self._queues.give_back(tenant, queue, tokens)
+
     async def extend(self, tenant: str, queue: str, tokens: Sequence[str], lease_ms: int) -> list[str]:
         """Hold the events for `lease_ms` more, from now."""
         return self._queues.extend(tenant, queue, tokens, lease_ms)

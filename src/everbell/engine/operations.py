@@ -351,6 +351,9 @@ class _Trial:
         if not self.outcome.done():
             self.outcome.set_result(outcome)
 
+    def give_back(self) -> None:
+        raise AssertionError("only channels that hold deliveries give them back, and they are not tried out")
+
 
 async def _until_settled(entry: Entry) -> None:
     settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()

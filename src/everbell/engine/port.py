@@ -104,6 +104,10 @@ class LeasesPort(Protocol):
         """The attempts failed: the events are tried again, or are dead, by their policy."""
         ...
 
+    async def give_back(self, tenant: str, queue: str, tokens: Sequence[str]) -> list[str]:
+        """The events were not attempted: somebody else may have them at once, and no attempt is counted."""
+        ...
+
     async def extend(self, tenant: str, queue: str, tokens: Sequence[str], lease_ms: int) -> list[str]:
         """Hold the events for `lease_ms` more, from now."""
         ...

@@ -142,6 +142,9 @@ class FarLeases:
     async def fail(self, tenant: str, queue: str, failures: Mapping[str, Outcome]) -> list[str]:
         return await self._tokens("fail", tenant, queue, failures)
 
+    async def give_back(self, tenant: str, queue: str, tokens: Sequence[str]) -> list[str]:
+        return await self._tokens("give_back", tenant, queue, tokens)
+
     async def extend(self, tenant: str, queue: str, tokens: Sequence[str], lease_ms: int) -> list[str]:
         return await self._tokens("extend", tenant, queue, tokens, lease_ms)
 

@@ -121,6 +121,7 @@ CALLS: dict[str, Call] = {
     "lease": Call(tuple[str, str, int, int, int | None], list[Lease]),
     "acknowledge": Call(tuple[str, str, list[str]], list[str]),
     "fail": Call(tuple[str, str, dict[str, Outcome]], list[str]),
+    "give_back": Call(tuple[str, str, list[str]], list[str]),
     "extend": Call(tuple[str, str, list[str], int], list[str]),
     "metrics": Call(tuple[()], str),
     "health": Call(tuple[()], Health),

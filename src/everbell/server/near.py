@@ -40,7 +40,7 @@ class Near:
                 return self._metrics()
             case "health":
                 return self._health()
-            case "lease" | "acknowledge" | "fail" | "extend":
+            case "lease" | "acknowledge" | "fail" | "give_back" | "extend":
                 return await getattr(self._leases, method)(*arguments)
             case _:
                 result = await getattr(self._operations, method)(*arguments)

@@ -97,8 +97,7 @@ class QueuesApi:
         lease_ms = None if spec.lease is UNSET else _bounded(spec.lease, "lease", LEASE_MS_MAX, 1)
         leases = await self._wait(request, tenant, queue, spec.limit, wait_ms, lease_ms)
         if leases and request.abandoned:
-            gone = Outcome("lost", "the worker hung up before it got the event")
-            await self._leases.fail(tenant, queue, {lease.token: gone for lease in leases})
+            await self._leases.give_back(tenant, queue, [lease.token for lease in leases])
         return json_response(LeasesView([lease_view(lease) for lease in leases]))
 
     async def acknowledge(self, request: Request, tenant: str, queue: str) -> Response:
@@ -106,6 +105,12 @@ class QueuesApi:
         check_queue_name(queue)
         tokens = list(dict.fromkeys(self._acks.read(request).leases))
         return _settled(tokens, await self._leases.acknowledge(tenant, queue, tokens))
+
+    async def give_back(self, request: Request, tenant: str, queue: str) -> Response:
+        """The events were not attempted: others may have them at once."""
+        check_queue_name(queue)
+        tokens = list(dict.fromkeys(self._acks.read(request).leases))
+        return _settled(tokens, await self._leases.give_back(tenant, queue, tokens))
 
     async def extend(self, request: Request, tenant: str, queue: str) -> Response:
         """Hold the events longer."""

@@ -168,6 +168,16 @@ def queue_routes(queues: QueuesApi) -> tuple[Route, ...]:
         ),
         Route(
             "POST",
+            QUEUE + "/release",
+            queues.give_back,
+            "release_events",
+            "Give events back that were not attempted",
+            (_SETTLED,),
+            problems,
+            body=AckSpec,
+        ),
+        Route(
+            "POST",
             QUEUE + "/fail",
             queues.fail,
             "fail_events",

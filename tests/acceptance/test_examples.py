@@ -1,0 +1,67 @@
+"""Every example runs to its end, and shows what it says it shows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.processes import quiet_environment
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PATIENCE_S = 120
+
+SHOWN = {
+    "library_reminder": ["first run: scheduled", "second run: user 7, stretch! (attempt 1)"],
+    "webhook_with_retries": ["attempt 1: failed, 503", "attempt 2: failed, 503", "attempt 3: delivered, 200"],
+    "ordered_by_key": [
+        "order-17: pack fails",
+        "order-17 in order: pack, ship, bill",
+        "order-18 in order: pack, ship, bill",
+    ],
+    "cancel_and_reschedule": [
+        "hats: cancelled",
+        "gloves: put off, version 1 became 2",
+        "gloves: refused, the event has version 2, not 1",
+        "delivered: shoes, then gloves, and no hats",
+        "shoes: too late, the event is already delivered",
+    ],
+    "queue_worker": [
+        "worker: mail to ada@shop.example",
+        "worker: mail to grace@shop.example",
+        "handled 2, failed 1",
+        "dead: mail-1, nobody is not an address",
+    ],
+    "request_timeout": [
+        "quote-1: answered",
+        "quote-3: answered",
+        "quote-4: an answer, but too late",
+        "timed out: quote-2, quote-4",
+    ],
+    "batch_import": [
+        "accepted 19,999 of 20,000",
+        "refused number 4711: in: 'soon' is not a duration",
+        "imported again, 19,999 accepted; 19,999 events are pending",
+    ],
+}
+
+
+def test_every_example_is_run() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(SHOWN)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_an_example_shows_what_it_says(name: str) -> None:
+    run = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"{name}.py")],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env=quiet_environment(),
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    missing = [line for line in SHOWN[name] if line not in run.stdout]
+    assert not missing, run.stdout

@@ -80,7 +80,8 @@ def server(text: str) -> str:
 
 @checked
 def duration(text: str) -> str:
-    """A duration as it was written, if it is one. A bare number is refused: nobody could say of what."""
+    """A duration as it was written, if it is one."""
+    _refuse_bare_number(text)
     parse_duration(text)
     return text
 
@@ -88,7 +89,14 @@ def duration(text: str) -> str:
 @checked
 def duration_s(text: str) -> float:
     """A duration in seconds."""
+    _refuse_bare_number(text)
     return parse_duration(text) / 1_000
+
+
+def _refuse_bare_number(text: str) -> None:
+    """In JSON a number means seconds; on a command line nobody could say of what."""
+    if text.isdecimal():
+        raise InvalidInput(f"{text} of what? write {text}s, {text}m or {text}h")
 
 
 @checked

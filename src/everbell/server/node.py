@@ -11,12 +11,14 @@ import logging
 import signal
 import socket
 from collections.abc import Callable
+from errno import EADDRINUSE
 from pathlib import Path
 
 from everbell.channels.guard import Guard
 from everbell.channels.http import HttpChannel
 from everbell.channels.http_client import HttpPool
 from everbell.clock import SystemClock
+from everbell.core.time import format_instant
 from everbell.engine.engine import Engine
 from everbell.entropy import SystemEntropy
 from everbell.server.api import Api
@@ -26,7 +28,7 @@ from everbell.server.metrics import render
 from everbell.server.near import Near
 from everbell.server.problem import server_problem
 from everbell.server.system_api import Health
-from everbell.settings import Settings
+from everbell.settings import Settings, SettingsError
 from everbell.stores.port import Store
 
 BROKEN_EXIT = 74
@@ -86,6 +88,7 @@ class Node:
             self._clock,
             self._health,
             self._metrics,
+            backup=self._backup,
         )
         limits = ServerLimits(body_bytes_max=self._settings.body_bytes_max)
         server = HttpServer(api, limits=limits, on_problem=server_problem)
@@ -93,10 +96,19 @@ class Node:
         return server
 
     async def _start_gateways(self, engine: Engine, listener: socket.socket) -> Gateways:
-        near = Near(engine.operations, engine.leases, self._metrics, self._health)
+        near = Near(engine.operations, engine.leases, self._backup, self._metrics, self._health)
         gateways = Gateways(self._settings, listener, near.serve)
         await gateways.start()
         return gateways
+
+    async def _backup(self) -> str:
+        """Copy the store into the directory for backups, under a name that sorts by time."""
+        directory = Path(self._settings.backups).expanduser().absolute()
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / f"everbell-{format_instant(self._clock.now()).replace(':', '').replace('.', '-')}"
+        await self._store.backup(str(path))
+        _log.info("copied the store to %s", path)
+        return str(path)
 
     def _health(self) -> Health:
         if self._engine is None:
@@ -118,14 +130,21 @@ def announce(settings: Settings, url: str) -> None:
     """Tell whoever waits for the server: its log, and the ready file."""
     _log.info("ready on %s, events in %s", url, settings.store)
     if settings.ready_file:
-        Path(settings.ready_file).write_text(url + "\n", encoding="utf-8")
+        try:
+            Path(settings.ready_file).write_text(url + "\n", encoding="utf-8")
+        except OSError as wrong:
+            raise SettingsError(f"--ready-file: {settings.ready_file} cannot be written: {wrong.strerror}") from wrong
 
 
 def _listen(host: str, port: int) -> socket.socket:
     """Bind before anything else, so that an address in use is noticed at once. Never shared by `SO_REUSEPORT`."""
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    listener = socket.socket(family, kind, protocol)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(address)
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as wrong:
+        advice = "stop what listens there, or choose another port" if wrong.errno == EADDRINUSE else "choose another"
+        raise SettingsError(f"--listen: {host}:{port} cannot be had: {wrong.strerror}; {advice}") from wrong
     listener.setblocking(False)
     return listener

@@ -127,7 +127,7 @@ def test_a_payload_is_read_from_elsewhere(
     ("command", "says"),
     [
         ("schedule 1", "say when: --in 20m"),
-        ("schedule 1 --in 5", "'5' is not a duration such as"),
+        ("schedule 1 --in 5", "5 of what? write 5s, 5m or 5h"),
         ("schedule 1 --in 5s --at 2126-01-01T00:00:00Z", "not allowed with"),
         ("schedule 1 --at 2126-01-01T00:00:00", "has no offset"),
         ("schedule hello --in 5s", "the payload is not JSON"),

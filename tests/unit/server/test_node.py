@@ -1,0 +1,31 @@
+"""A server that cannot begin says why on one line."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from everbell.server.node import Node, announce
+from everbell.settings import Settings, SettingsError, load
+from everbell.stores.memory import MemoryStore
+
+
+def settings(**flags: str) -> Settings:
+    return load({"store": "memory:", **flags}, {}, None)
+
+
+def test_an_address_in_use_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        node = Node(settings(listen=f"127.0.0.1:{port}"), MemoryStore())
+        with pytest.raises(SettingsError, match=rf"--listen: 127\.0\.0\.1:{port} cannot be had: .*another port"):
+            asyncio.run(node.run(lambda url: None))
+
+
+def test_a_ready_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    missing = tmp_path / "missing" / "ready"
+    with pytest.raises(SettingsError, match="--ready-file: .* cannot be written"):
+        announce(settings(ready_file=str(missing)), "http://127.0.0.1:8420")

@@ -102,13 +102,11 @@ class Node:
         return gateways
 
     async def _backup(self) -> str:
-        """Copy the store into the directory for backups, under a name that sorts by time."""
-        directory = Path(self._settings.backups).expanduser().absolute()
-        directory.mkdir(parents=True, exist_ok=True)
-        path = directory / f"everbell-{format_instant(self._clock.now()).replace(':', '').replace('.', '-')}"
-        await self._store.backup(str(path))
+        """Copy the store into the directory for backups."""
+        path = _backup_path(self._settings.backups, self._clock.now())
+        await self._store.backup(path)
         _log.info("copied the store to %s", path)
-        return str(path)
+        return path
 
     def _health(self) -> Health:
         if self._engine is None:
@@ -136,14 +134,24 @@ def announce(settings: Settings, url: str) -> None:
             raise SettingsError(f"--ready-file: {settings.ready_file} cannot be written: {wrong.strerror}") from wrong
 
 
+def _backup_path(directory: str, now: int) -> str:
+    """A name that sorts by time."""
+    parent = Path(directory).expanduser().absolute()
+    parent.mkdir(parents=True, exist_ok=True)
+    return str(parent / f"everbell-{format_instant(now).replace(':', '').replace('.', '-')}")
+
+
 def _listen(host: str, port: int) -> socket.socket:
     """Bind before anything else, so that an address in use is noticed at once. Never shared by `SO_REUSEPORT`."""
+    listener = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as wrong:
+        if listener is not None:
+            listener.close()
         advice = "stop what listens there, or choose another port" if wrong.errno == EADDRINUSE else "choose another"
         raise SettingsError(f"--listen: {host}:{port} cannot be had: {wrong.strerror}; {advice}") from wrong
     listener.setblocking(False)

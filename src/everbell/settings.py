@@ -103,6 +103,7 @@ SETTINGS: tuple[Setting, ...] = (
         "when less is free, new events are refused so that stored ones can still be finished",
         "SIZE",
     ),
+    Setting("backups", "./everbell-backups", str, "the directory that copies of the store go to", "DIR"),
     Setting("max_body", "64MiB", lambda text: parse_size(text, "max_body"), "the largest request body", "SIZE"),
     Setting(
         "allow_targets",
@@ -129,6 +130,7 @@ class Settings(Struct, frozen=True):
     engine: EngineSettings
     partitions: int
     reserve_disk_bytes: int
+    backups: str
     body_bytes_max: int
     allow_targets: tuple[Network, ...]
     log_level: str
@@ -160,6 +162,7 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | N
         ),
         partitions=values["partitions"],
         reserve_disk_bytes=values["reserve_disk"],
+        backups=values["backups"],
         body_bytes_max=values["max_body"],
         allow_targets=values["allow_targets"] + (_LOOPBACK if _is_loopback(host) else ()),
         log_level=values["log_level"],

@@ -1,4 +1,4 @@
-"""`everbell backup`: a copy of a store that nothing uses at the moment."""
+"""`everbell backup`: a copy of a store, made by the server that uses it, or of one that nothing uses at the moment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from everbell.cli.options import add_json_option
+from everbell.cli.options import add_server_options, open_client
 from everbell.cli.parser import OK, Parser, add_command
 from everbell.cli.printing import print_json
 from everbell.errors import InvalidInput
@@ -17,26 +17,36 @@ _SCHEME = "rocksdb:"
 
 _NOTES = """\
 examples:
-  everbell backup /backups/monday                    of rocksdb:./everbell-data
+  everbell backup                                    made by the running server, in its --backups directory
+  everbell backup /backups/monday                    of rocksdb:./everbell-data, while no server runs
   everbell backup --store rocksdb:/var/lib/everbell /backups/monday
   everbell serve --store rocksdb:/backups/monday     a backup is a store like any other
 
-The server that uses the store has to be stopped first.
+Without DEST the server makes the copy while it goes on; with DEST it has to be stopped first.
 On the same file system, files that never change are linked rather than copied: the backup
 takes little room and little time. Copy it elsewhere to survive the disk."""
 
 
 def register(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add the command."""
-    parser = add_command(commands, "backup", "copy a store", "Copy a store that no server is using.", _NOTES, _back_up)
-    parser.add_argument("destination", metavar="DEST", help="a directory that does not exist yet")
+    parser = add_command(
+        commands,
+        "backup",
+        "copy a store",
+        "Copy a store, while its server runs or while it is stopped.",
+        _NOTES,
+        _back_up,
+    )
+    parser.add_argument("destination", metavar="DEST", nargs="?", help="a directory that does not exist yet")
     parser.add_argument(
         "--store", metavar="URL", default="rocksdb:./everbell-data", help="the store (rocksdb:./everbell-data)"
     )
-    add_json_option(parser)
+    add_server_options(parser)
 
 
 def _back_up(args: argparse.Namespace) -> int:
+    if args.destination is None:
+        return _ask_server(args)
     if not args.store.startswith(_SCHEME):
         raise InvalidInput(f"only {_SCHEME}PATH can be copied this way; a database has its own tools", "store")
     path = args.store.removeprefix(_SCHEME)
@@ -48,6 +58,16 @@ def _back_up(args: argparse.Namespace) -> int:
         print_json({"store": args.store, "backup": _SCHEME + args.destination})
     else:
         print(f"copied {args.store} to {args.destination}; use it with --store {_SCHEME}{args.destination}")
+    return OK
+
+
+def _ask_server(args: argparse.Namespace) -> int:
+    with open_client(args) as client:
+        path = client.back_up()
+    if args.json:
+        print_json({"backup": _SCHEME + path})
+    else:
+        print(f"the server copied its store to {path}; use it with --store {_SCHEME}{path}")
     return OK
 
 

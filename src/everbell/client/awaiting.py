@@ -115,6 +115,7 @@ class AsyncClient:
     redrive = _one(calls.redrive)
     redrive_all = _one(calls.redrive_all)
     health = _one(calls.health)
+    back_up = _one(calls.back_up)
     lease = _one(queue_calls.lease)
     ack = _one(queue_calls.ack)
     extend = _one(queue_calls.extend)

@@ -183,6 +183,15 @@ def redrive_all(tenant: str, *, key: str | None = None, tag: str | None = None) 
     return Call("POST", f"{tenant_path(tenant)}/dead/redrive", _redriven, body)
 
 
+def back_up(tenant: str) -> Call[str]:
+    """Have the server copy its store while it goes on; returns where the copy lies on the server's machine."""
+    return Call("POST", "/v1/backups", lambda status, body: msgspec_json.decode(body, type=_Backup).path)
+
+
+class _Backup(Struct, frozen=True):
+    path: str
+
+
 def health(tenant: str) -> Call[Health]:
     """The state of the server, whatever it is."""
     return Call("GET", "/readyz", _health, also=(503,))

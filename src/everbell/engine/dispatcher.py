@@ -89,9 +89,13 @@ class Dispatcher:
         if self._drained is not None and self.in_flight == 0:
             self._drained.set()
 
+    def halt(self) -> None:
+        """Start nothing more."""
+        self._stopped = True
+
     async def stop(self, deadline_s: float) -> bool:
         """Start nothing more and wait for what is under way; False when the deadline passed first."""
-        self._stopped = True
+        self.halt()
         if self.in_flight:
             self._drained = asyncio.Event()
             try:
@@ -129,7 +133,10 @@ class Dispatcher:
         flows = self._flows[name]
         flow = flows.popleft()
         batch = self._take(flow)
-        if flow.ready and flow.in_flight + len(batch) < flow.cap:
+        if batch:
+            flow.channel.start(batch)
+        # Asked after the start: what has expired takes no slot, and nobody would come back for the others.
+        if flow.ready and flow.in_flight < flow.cap:
             flows.append(flow)
         else:
             flow.in_ring = False
@@ -138,8 +145,6 @@ class Dispatcher:
         else:
             self._ring.popleft()
             del self._flows[name]
-        if batch:
-            flow.channel.start(batch)
         return len(batch) or 1
 
     def _take(self, flow: Flow) -> list[Entry]:

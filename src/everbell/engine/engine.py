@@ -177,6 +177,7 @@ class Engine:
         """The store failed: what is durable is unknown, so nothing more may be promised or started."""
         self.broken = broken
         self._agenda.stop()
+        self.dispatcher.halt()
         self.operations.close()
         _log.critical("the engine stops: %s", broken)
         self._on_broken(broken)

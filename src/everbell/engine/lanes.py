@@ -29,6 +29,7 @@ from everbell.core.keyfilter import KeyFilter
 from everbell.engine.dispatcher import Dispatcher
 from everbell.engine.entry import Entry, Phase
 from everbell.engine.floor import Floor
+from everbell.engine.loader import bury
 from everbell.engine.partition import Partition
 from everbell.engine.scribe import Scribe
 from everbell.errors import StoreError
@@ -258,7 +259,7 @@ class Lanes:
         async def operation() -> None:
             page = await self._store.waiting(lane.partition, lane.tenant, lane.key, _NOTHING, LINE_IN_MEMORY)
             for poison in page.poison:
-                await self._store.bury(poison)
+                await bury(self._store, poison)
             lane.asking = False
             self._read(lane, page, missed=lane.spills != before)
 

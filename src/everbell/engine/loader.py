@@ -8,6 +8,7 @@ deciding.
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 
 from everbell.clock import Clock
@@ -16,7 +17,9 @@ from everbell.engine.floor import Floor
 from everbell.engine.flow import Flow, Skip
 from everbell.engine.partition import Partition
 from everbell.engine.scribe import Read
-from everbell.stores.port import Page, Store
+from everbell.stores.port import Page, Poison, Store
+
+_log = logging.getLogger("everbell.engine")
 
 FLOWS_TRIED = 32
 """How many starved flows are looked at for one read; the others have their turn next."""
@@ -109,7 +112,13 @@ class Loader:
 
     async def _bury(self, page: Page) -> None:
         for poison in page.poison:
-            await self._store.bury(poison)
+            await bury(self._store, poison)
+
+
+async def bury(store: Store, poison: Poison) -> None:
+    """Set a row aside that cannot be read, so that its neighbours can; loudly, for somebody's event is in it."""
+    _log.error("an event of partition %d cannot be read (%s): its row is set aside", poison.partition, poison.reason)
+    await store.bury(poison)
 
 
 def _last_position(page: Page) -> int:

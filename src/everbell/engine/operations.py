@@ -1,9 +1,4 @@
-"""What a user may ask of the engine, besides scheduling: look, change, cancel, ring now, redrive.
-
-A change of an event races with the event itself, which may become due at any moment. So before anything is stored the
-event is taken off the floor (or held, if it is not there): from then on no attempt can start. It comes back if the
-change cannot be stored. That is what makes an acknowledged cancel exact.
-"""
+"""What a user may ask of the engine: schedule, look, change, cancel, ring now, redrive."""
 
 from __future__ import annotations
 
@@ -19,22 +14,18 @@ from everbell.core.retry import Outcome
 from everbell.core.spec import Draft
 from everbell.core.tenant import Tenant, Tenants
 from everbell.core.verdict import cancelled
-from everbell.engine.entry import Entry, Phase
+from everbell.engine.edits import Edits
 from everbell.engine.floor import Floor
 from everbell.engine.intake import Intake, Taken
-from everbell.engine.lanes import NOBODY, Lanes
+from everbell.engine.lanes import Lanes
 from everbell.engine.meter import Meter
 from everbell.engine.port import Seen
 from everbell.engine.scribe import Scribe
 from everbell.errors import Conflict, EverbellError, NotFound, Stopping, StoreError, VersionMismatch
-from everbell.stores.port import Block, Change, Counts, Filter, Finish, Found, Move, Refusal, Store
+from everbell.stores.port import Change, Counts, Filter, Finish, Found, Move, Store
 
 _BULK = 500
 """How many events a bulk operation changes at a time."""
-
-
-Edit = Callable[[Event], Change]
-"""What to store for an event, given what it is now."""
 
 
 class Operations:
@@ -57,8 +48,7 @@ class Operations:
         self._tenants = tenants
         self._floor = floor
         self._intake = intake
-        self._scribe = scribe
-        self._lanes = lanes
+        self._edits = Edits(store, floor, scribe, lanes)
         self._meter = meter
         self._epoch = epoch
         self._closed = False
@@ -78,7 +68,7 @@ class Operations:
 
     async def get(self, tenant: str, event_id: str) -> Seen:
         """Raises `NotFound`."""
-        return self._seen(await self._find(tenant, event_id))
+        return self._seen(await self._edits.find(tenant, event_id))
 
     async def find(self, filter: Filter, cursor: str | None, limit: int) -> tuple[list[Seen], str | None]:
         """One page, and the cursor of the next."""
@@ -126,7 +116,7 @@ class Operations:
             now = self._clock.now()
             return Finish(event, cancelled(event, now), now + keep_ms, guarded=True)
 
-        change = await self._edit(tenant, event_id, edit, version, cancels=True)
+        change = await self._edits.make(tenant, event_id, edit, version, cancels=True)
         assert isinstance(change, Finish)
         self._meter.cancelled += 1
         return Seen(change.record, "cancelled")
@@ -154,7 +144,7 @@ class Operations:
                 guarded=True,
             )
 
-        change = await self._edit(tenant, event_id, edit, None, frees=False)
+        change = await self._edits.make(tenant, event_id, edit, None, frees=False)
         assert isinstance(change, Move)
         return self._seen(change.after)
 
@@ -165,7 +155,7 @@ class Operations:
     async def try_out(self, tenant: str, event_id: str) -> Outcome:
         """Make one attempt that changes nothing. Raises `NotFound`, `Conflict`."""
         self._check_open()
-        event = await self._find(tenant, event_id)
+        event = await self._edits.find(tenant, event_id)
         if isinstance(event, Record):
             raise Conflict(f"the event is {event.status}; its payload is no longer kept")
         flow = self._floor.flow_of(event)
@@ -199,116 +189,9 @@ class Operations:
                 after = replace(after, state=event.state)
             return Move(event, after, guarded=True)
 
-        change = await self._edit(tenant, event_id, edit, version, frees="due_at" in fields)
+        change = await self._edits.make(tenant, event_id, edit, version, frees="due_at" in fields)
         assert isinstance(change, Move)
         return self._seen(change.after)
-
-    async def _edit(
-        self,
-        tenant: str,
-        event_id: str,
-        edit: Edit,
-        version: int | None,
-        *,
-        cancels: bool = False,
-        frees: bool = True,
-    ) -> Change:
-        """Store a change of an event so that no attempt of its old form starts any more.
-
-        `frees`: if the key waits for this event, it shall wait no longer.
-        """
-        while True:
-            found = await self._find(tenant, event_id)
-            if isinstance(found, Record):
-                raise Conflict(f"the event is already {found.status}")
-            entry = self._floor.entries.get(found.sequence)
-            if entry is not None and entry.phase is Phase.SETTLING:
-                await _until_settled(entry)
-                continue
-            event = found if entry is None else entry.event
-            if version is not None and event.version != version:
-                raise VersionMismatch(f"the event has version {event.version}, not {version}")
-            change = edit(event)
-            if entry is None:
-                entry = self._floor.hold(event)
-            elif entry.under_way and not cancels:
-                raise Conflict("the event is being delivered at this moment; try again when the attempt is over")
-            else:
-                entry.doomed = entry.under_way
-                entry.phase = Phase.SETTLING
-                self._lanes.step_out(entry)
-            if await self._store_edit(entry, change, frees):
-                return change
-
-    async def _store_edit(self, entry: Entry, change: Change, frees: bool) -> bool:
-        """Store the change of a taken entry; False when the event was no longer what the change says.
-
-        What follows happens in the callback, whether or not the caller is still there to hear of it.
-        """
-        changes = [change]
-        stored: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-        def finish(result: Mapping[int, Refusal] | StoreError) -> None:
-            if isinstance(result, StoreError):
-                self._put_back(entry)
-            else:
-                self._edited(entry, change, made=not result, freed=len(changes) > 1)
-            if stored.done():
-                return
-            if isinstance(result, StoreError):
-                stored.set_exception(result)
-            else:
-                stored.set_result(not result)
-
-        try:
-            event = entry.event
-            if frees and event.key is not None and (entry.blocks_key or await self._blocks_key(event)):
-                changes.append(Block(event.partition, event.tenant, event.key, NOBODY))
-            self._scribe.submit(changes, finish, must=False)
-        except BaseException:
-            self._put_back(entry)
-            raise
-        return await stored
-
-    def _edited(self, entry: Entry, change: Change, *, made: bool, freed: bool) -> None:
-        self._floor.forget(entry)
-        if made and isinstance(change, Move) and change.after.state == "scheduled":
-            self._floor.arrive(change.after)
-        self._let_key_go_on(entry, freed and made)
-
-    def _let_key_go_on(self, entry: Entry, freed: bool) -> None:
-        event = entry.event
-        if event.key is None or entry.under_way:
-            return
-        self._lanes.ended(entry)
-        if freed:
-            self._lanes.resume(event.partition, event.tenant, event.key)
-
-    def _put_back(self, entry: Entry) -> None:
-        """Nothing was stored: the event is what it was."""
-        if entry.under_way:
-            entry.doomed = False
-            entry.phase = Phase.UNDER_WAY
-            return
-        self._floor.forget(entry)
-        if entry.event.state == "scheduled":
-            self._floor.arrive(entry.event)
-        self._let_key_go_on(entry, freed=False)
-
-    async def _blocks_key(self, event: Event) -> bool:
-        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-        async def ask() -> None:
-            answer.set_result(await self._lanes.blocks(event))
-
-        self._scribe.read(ask)
-        return await answer
-
-    async def _find(self, tenant: str, event_id: str) -> Event | Record:
-        found = await self._store.get(tenant, event_id)
-        if found is None:
-            raise NotFound(f"there is no event {event_id!r}, or it ended longer ago than the tenant's retention")
-        return found
 
     def _scheduled(self, result: Event | Taken | StoreError, draft: Draft) -> Seen | EverbellError:
         if isinstance(result, Event):
@@ -353,17 +236,6 @@ class _Trial:
 
     def give_back(self) -> None:
         raise AssertionError("only channels that hold deliveries give them back, and they are not tried out")
-
-
-async def _until_settled(entry: Entry) -> None:
-    settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def wake() -> None:
-        if not settled.done():
-            settled.set_result(None)
-
-    entry.when_settled(wake)
-    await settled
 
 
 def _replacement(draft: Draft) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from everbell.server.queues_api import QueuesApi
 from everbell.server.route import Handle, Route
 from everbell.server.routes import event_routes, event_set_routes, queue_routes, system_routes
 from everbell.server.search_api import SearchApi
-from everbell.server.system_api import Health, SystemApi
+from everbell.server.system_api import Health, MakeBackup, SystemApi
 
 _PATHS_KEPT = 1_024
 
@@ -47,6 +47,7 @@ class Api:
         health: Callable[[], Health],
         metrics: Callable[[], str],
         *,
+        backup: MakeBackup | None = None,
         allows_handlers: bool = False,
     ) -> None:
         edge = Edge(tenants, clock, allows_handlers=allows_handlers)
@@ -54,7 +55,7 @@ class Api:
             *event_routes(EventsApi(operations, edge)),
             *event_set_routes(BatchApi(operations, edge), SearchApi(operations), DeadApi(operations)),
             *queue_routes(QueuesApi(leases)),
-            *system_routes(SystemApi(health, metrics, lambda: self.document)),
+            *system_routes(SystemApi(health, metrics, lambda: self.document, backup)),
         )
         self._patterns = [(route.path.split("/"), route.method, _safe(route.handle)) for route in self.routes]
         # Clients use the same few paths again and again; the cache is bounded, as anybody may make up others.

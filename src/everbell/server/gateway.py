@@ -45,7 +45,13 @@ class Gateway:
         await self._look(link)
         tenants = Tenants(self._plan.default, self._plan.tenants)
         api = Api(
-            FarOperations(link), FarLeases(link), tenants, SystemClock(), lambda: self._health, lambda: self._metrics
+            FarOperations(link),
+            FarLeases(link),
+            tenants,
+            SystemClock(),
+            lambda: self._health,
+            lambda: self._metrics,
+            backup=lambda: link.call("backup"),
         )
         limits = ServerLimits(body_bytes_max=self._plan.body_bytes_max)
         server = HttpServer(api, limits=limits, on_problem=server_problem)

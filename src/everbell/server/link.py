@@ -123,6 +123,7 @@ CALLS: dict[str, Call] = {
     "fail": Call(tuple[str, str, dict[str, Outcome]], list[str]),
     "give_back": Call(tuple[str, str, list[str]], list[str]),
     "extend": Call(tuple[str, str, list[str], int], list[str]),
+    "backup": Call(tuple[()], str),
     "metrics": Call(tuple[()], str),
     "health": Call(tuple[()], Health),
 }

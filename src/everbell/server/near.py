@@ -11,17 +11,23 @@ from everbell.engine.operations import Operations
 from everbell.engine.port import Seen
 from everbell.errors import EverbellError
 from everbell.server.link import CALLS, PackedChange, PackedSeen, Scheduled, pack_error
-from everbell.server.system_api import Health
+from everbell.server.system_api import Health, MakeBackup
 
 
 class Near:
     """Serves links."""
 
     def __init__(
-        self, operations: Operations, leases: Leases, metrics: Callable[[], str], health: Callable[[], Health]
+        self,
+        operations: Operations,
+        leases: Leases,
+        backup: MakeBackup,
+        metrics: Callable[[], str],
+        health: Callable[[], Health],
     ) -> None:
         self._operations = operations
         self._leases = leases
+        self._backup = backup
         self._metrics = metrics
         self._health = health
 
@@ -36,6 +42,8 @@ class Near:
                 return [PackedSeen.pack(seen) for seen in found], cursor
             case "change":
                 return await self._change(*arguments)
+            case "backup":
+                return await self._backup()
             case "metrics":
                 return self._metrics()
             case "health":

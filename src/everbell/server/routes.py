@@ -11,7 +11,7 @@ from everbell.server.events_api import DeliverQuery, EventsApi
 from everbell.server.queues_api import AckSpec, ExtendSpec, FailSpec, LeaseSpec, LeasesView, QueuesApi, SettledView
 from everbell.server.route import HTML, JSON, LINES, Answer, Route
 from everbell.server.search_api import CancelledView, FindQuery, PageQuery, SearchApi, SelectionQuery
-from everbell.server.system_api import METRICS_TYPE, Health, SystemApi
+from everbell.server.system_api import METRICS_TYPE, BackupView, Health, SystemApi
 from everbell.server.views import AcceptedView, EventsView, EventView, TrialView
 
 TENANT = "/v1/tenants/{tenant}"
@@ -192,6 +192,15 @@ def queue_routes(queues: QueuesApi) -> tuple[Route, ...]:
 def system_routes(system: SystemApi) -> tuple[Route, ...]:
     """The server itself."""
     return (
+        Route(
+            "POST",
+            "/v1/backups",
+            system.backup,
+            "back_up",
+            "Copy the store while it is in use",
+            (Answer(201, "a complete copy", (BackupView,)),),
+            (409,),
+        ),
         Route(
             "GET",
             "/healthz",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
+from everbell.errors import Conflict
 from everbell.server.docs_page import docs_page, front_page
 from everbell.server.message import Request, Response
 from everbell.server.views import json_response
@@ -22,15 +23,36 @@ class Health(Struct, frozen=True, omit_defaults=True):
     reason: str | None = None
 
 
+class BackupView(Struct, frozen=True):
+    """Where a copy of the store lies, on the server's machine."""
+
+    path: str
+
+
+MakeBackup = Callable[[], Awaitable[str]]
+"""Copies the store while everything goes on, and says where to."""
+
+
 class SystemApi:
     """The handlers of everything that belongs to no tenant."""
 
     def __init__(
-        self, health: Callable[[], Health], metrics: Callable[[], str], document: Callable[[], dict[str, Any]]
+        self,
+        health: Callable[[], Health],
+        metrics: Callable[[], str],
+        document: Callable[[], dict[str, Any]],
+        backup: MakeBackup | None,
     ) -> None:
         self._health = health
         self._metrics = metrics
         self._document = document
+        self._backup = backup
+
+    async def backup(self, request: Request) -> Response:
+        """Copy the store. The server says where to: nobody may choose a path on its machine from outside."""
+        if self._backup is None:
+            raise Conflict("there is nothing to copy here: the store is in the program that uses it")
+        return json_response(BackupView(await self._backup()), 201)
 
     def healthz(self, request: Request) -> Response:
         """200 while the process is worth keeping."""

@@ -1,0 +1,105 @@
+"""The event as a value: its order, its names, its repetition, its digest."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from everbell.core.event import (
+    ATTEMPTS_KEPT,
+    TRANSITIONS,
+    Attempt,
+    Event,
+    Repeat,
+    digest_of,
+    next_due,
+    position,
+    position_at,
+    status_of,
+    with_attempt,
+)
+from everbell.core.ids import SEQUENCE_MAX
+from everbell.core.time import INSTANT_MAX
+
+EVENT = Event("order-17", "shop", 3, 17, 5_000, 5_000, "queue:work", b"{}", 1_000)
+
+places = st.tuples(st.integers(0, INSTANT_MAX), st.integers(0, SEQUENCE_MAX))
+
+
+@given(places, places)
+def test_positions_are_ordered_like_time_and_sequence(one: tuple[int, int], other: tuple[int, int]) -> None:
+    assert (position(*one) < position(*other)) == (one < other)
+    assert position_at(position(*one)) == one[0]
+
+
+def test_a_retry_changes_when_it_rings_but_not_its_place_in_the_key() -> None:
+    later = replace(EVENT, run_at=9_000)
+
+    assert later.position > EVENT.position
+    assert later.order == EVENT.order
+
+
+def test_a_recurring_event_has_a_name_for_each_occurrence() -> None:
+    assert EVENT.name == "order-17"
+    assert replace(EVENT, repeat=Repeat(1_000), occurrence=4).name == "order-17:4"
+
+
+@pytest.mark.parametrize(
+    ("repeat", "occurrence", "due_at"),
+    [
+        (None, 1, None),
+        (Repeat(1_000), 1_000_000, 6_000),
+        (Repeat(1_000, count=3), 2, 6_000),
+        (Repeat(1_000, count=3), 3, None),
+        (Repeat(1_000, until_at=6_000), 1, 6_000),
+        (Repeat(1_000, until_at=5_999), 1, None),
+        (Repeat(1_000, count=9, until_at=5_500), 1, None),
+    ],
+)
+def test_when_an_event_comes_again(repeat: Repeat | None, occurrence: int, due_at: int | None) -> None:
+    assert next_due(replace(EVENT, repeat=repeat, occurrence=occurrence)) == due_at
+
+
+def test_the_latest_attempts_are_kept_and_the_oldest_dropped() -> None:
+    attempts: tuple[Attempt, ...] = ()
+    for number in range(1, 51):
+        attempts = with_attempt(attempts, Attempt(number, number, 1, "failed"))
+
+    assert [attempt.number for attempt in attempts] == list(range(51 - ATTEMPTS_KEPT, 51))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(EVENT, to="queue:other"),
+        replace(EVENT, payload=b"[]"),
+        replace(EVENT, key="k"),
+        replace(EVENT, content_type="text/plain"),
+        replace(EVENT, headers=(("x-a", "1"),)),
+        replace(EVENT, tags=("t",)),
+    ],
+)
+def test_the_digest_tells_another_request(other: Event) -> None:
+    assert digest_of(other) != digest_of(EVENT)
+
+
+def test_the_digest_knows_a_repeated_request() -> None:
+    later = replace(EVENT, due_at=9, run_at=9, sequence=99, attempt_count=2, version=4, state="waiting")
+
+    assert digest_of(later) == digest_of(EVENT)
+
+
+def test_what_users_see_of_an_unfinished_event() -> None:
+    assert status_of(EVENT) == "scheduled"
+    assert status_of(replace(EVENT, attempt_count=1)) == "retrying"
+    assert status_of(replace(EVENT, state="waiting", attempt_count=1)) == "waiting"
+    assert status_of(replace(EVENT, state="dead", attempt_count=10)) == "dead"
+
+
+def test_nothing_comes_back_from_an_end() -> None:
+    ends = {"delivered", "cancelled", "expired"}
+
+    assert not ends & {before for before, _ in TRANSITIONS}
+    assert ends <= {after for _, after in TRANSITIONS}

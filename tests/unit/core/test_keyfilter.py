@@ -1,0 +1,41 @@
+"""The Bloom filter of keys: never a wrong "no", and few wrong "perhaps"."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everbell.core.keyfilter import KeyFilter
+
+names = st.tuples(st.text(max_size=10), st.text(max_size=10))
+
+
+@given(st.lists(names, max_size=50))
+def test_what_was_added_is_never_denied(keys: list[tuple[str, str]]) -> None:
+    seen = KeyFilter(64)
+    for key in keys:
+        seen.add(*key)
+
+    assert all(seen.perhaps(*key) for key in keys)
+
+
+@given(names)
+def test_an_empty_filter_denies_everything(key: tuple[str, str]) -> None:
+    assert not KeyFilter(64).perhaps(*key)
+
+
+def test_other_keys_are_mostly_denied() -> None:
+    seen = KeyFilter(32_768)
+    for number in range(1_000):
+        seen.add("shop", f"order-{number}")
+
+    wrong = sum(seen.perhaps("shop", f"order-{number}") for number in range(1_000, 11_000))
+
+    assert wrong < 10_000 * 0.02
+
+
+def test_the_same_key_of_another_tenant_is_another_key() -> None:
+    seen = KeyFilter(32_768)
+    seen.add("shop", "order-1")
+
+    assert not seen.perhaps("bank", "order-1")

@@ -1,0 +1,30 @@
+"""What a handler or worker gets."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
+
+from everbell.core.event import Event, Repeat
+from everbell.core.occurrence import occurrence_of
+
+EVENT = Event(
+    "order-17", "shop", 3, 17, 1_767_225_600_250, 1_767_225_600_250, "queue:work", b'{"order": 17}', 1, "order-17"
+)
+
+
+def test_an_occurrence_tells_which_attempt_of_which_occurrence_it_is() -> None:
+    occurrence = occurrence_of(replace(EVENT, repeat=Repeat(1_000), occurrence=4), attempt=2, epoch=9)
+
+    assert (occurrence.id, occurrence.number, occurrence.attempt, occurrence.epoch) == ("order-17", 4, 2, 9)
+    assert (occurrence.tenant, occurrence.key) == ("shop", "order-17")
+
+
+def test_a_json_payload_is_decoded_and_bytes_stay_bytes() -> None:
+    assert occurrence_of(EVENT, 1, 1).payload == {"order": 17}
+    assert occurrence_of(replace(EVENT, payload=b"\x00", content_type="image/png"), 1, 1).payload == b"\x00"
+
+
+def test_the_due_time_is_given_as_a_datetime_too() -> None:
+    assert occurrence_of(EVENT, 1, 1).due == datetime(2026, 1, 1, 0, 0, 0, 250_000, tzinfo=UTC)

@@ -1,0 +1,74 @@
+"""A tenant's policy as people write it."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+import pytest
+
+from everbell.core.policy import LimitsSpec, TenantSpec, parse_size, tenant_of
+from everbell.core.retry import Retry
+from everbell.core.spec import RetrySpec
+from everbell.core.tenant import Tenant
+from everbell.errors import InvalidInput
+
+SECRET = "whsec_" + b64encode(b"s" * 24).decode()
+
+
+def test_the_defaults_of_both_forms_agree() -> None:
+    assert tenant_of("default", TenantSpec()) == Tenant()
+
+
+def test_words_become_numbers() -> None:
+    tenant = tenant_of(
+        "shop",
+        TenantSpec(
+            to="queue:work",
+            retry=RetrySpec(5, "1s", "1m"),
+            retention="2d",
+            timeout=2.5,
+            lease="1m30s",
+            secrets=(SECRET,),
+            limits=LimitsSpec(payload="1MiB", horizon="1w"),
+        ),
+    )
+
+    assert tenant.retry == Retry(5, 1_000, 60_000)
+    assert (tenant.retention_ms, tenant.timeout_ms, tenant.lease_ms) == (172_800_000, 2_500, 90_000)
+    assert (tenant.limits.payload_bytes, tenant.limits.horizon_ms) == (1_048_576, 604_800_000)
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        (TenantSpec(to="nowhere"), "to"),
+        (TenantSpec(timeout="0s"), "timeout"),
+        (TenantSpec(lease=0), "lease"),
+        (TenantSpec(retention="a while"), "retention"),
+        (TenantSpec(retry=RetrySpec(backoff="1m", max_backoff="1s")), "retry.max_backoff"),
+        (TenantSpec(limits=LimitsSpec(payload="much")), "limits.payload"),
+        (TenantSpec(limits=LimitsSpec(horizon="-1s")), "limits.horizon"),
+        (TenantSpec(secrets=("hush",)), "secrets"),
+        (TenantSpec(secrets=("whsec_" + b64encode(b"short").decode(),)), "secrets"),
+        (TenantSpec(secrets=("whsec_not base64!",)), "secrets"),
+    ],
+)
+def test_a_wrong_field_is_named(spec: TenantSpec, field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        tenant_of("shop", spec)
+
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [(0, 0), ("17", 17), ("200kB", 200_000), ("1 KiB", 1_024), ("64MiB", 67_108_864), ("2gb", 2_000_000_000)],
+)
+def test_sizes(value: str | int, size: int) -> None:
+    assert parse_size(value, "memory") == size
+
+
+@pytest.mark.parametrize("value", ["", "MiB", "-1", -1, "1.5MiB", "1TB", "1 000"])
+def test_what_is_no_size(value: str | int) -> None:
+    with pytest.raises(InvalidInput):
+        parse_size(value, "memory")

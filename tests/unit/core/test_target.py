@@ -1,0 +1,69 @@
+"""Targets: what can be delivered to, and what belongs together."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everbell.core.target import TARGET_LENGTH_MAX, group_of
+from everbell.errors import InvalidInput
+
+
+@pytest.mark.parametrize(
+    ("target", "group"),
+    [
+        ("https://shop.example/a", "https://shop.example:443"),
+        ("https://shop.example/b?c=d", "https://shop.example:443"),
+        ("https://SHOP.example:443", "https://shop.example:443"),
+        ("http://shop.example", "http://shop.example:80"),
+        ("http://shop.example:8080/x", "http://shop.example:8080"),
+        ("http://[::1]:9/x", "http://::1:9"),
+        ("queue:work", "queue:work"),
+        ("handler:send.mail_2-x", "handler:send.mail_2-x"),
+    ],
+)
+def test_a_target_belongs_to_a_group(target: str, group: str) -> None:
+    assert group_of(target) == group
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "",
+        "shop.example",
+        "ftp://shop.example",
+        "queue:",
+        "queue",
+        "queue:a b",
+        "queue:-x",
+        "queue:" + "q" * 129,
+        "handler:é",
+        "http:shop",
+        "http://",
+        "https:///path",
+        "http://shop.example:0",
+        "http://shop.example:99999",
+        "http://user:pass@shop.example",
+        "http://user@shop.example",
+        "https://shop.example/#top",
+        "http://shop.example/a b",
+        "http://shop.example/\n",
+        "http://[::1",
+        "https://shop.example/" + "x" * TARGET_LENGTH_MAX,
+    ],
+)
+def test_what_is_no_target_is_refused(target: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        group_of(target)
+
+    assert refused.value.field == "to"
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_target_or_refused(text: str) -> None:
+    for target in (text, f"https://{text}", f"queue:{text}"):
+        with contextlib.suppress(InvalidInput):
+            assert group_of(target)

@@ -5,8 +5,8 @@ acceptance in its keys. A request ends in one of three ways:
 
 - acknowledged: a 2xx answer came;
 - refused: the server said no, or nothing was sent;
-- unknown: the connection broke in between. With an id of its own the client asks again until it knows; without, it
-  stays unknown, and may be delivered or not.
+- unknown: the connection broke in between, or the server said that it is broken (500). With an id of its own the client
+  asks again until it knows; without, it stays unknown, and may be delivered or not.
 
 Events are told apart by their payload, which nobody but the client makes up.
 """
@@ -248,6 +248,8 @@ class _Client:
             self._connection.close()
             self._connection = None
             raise Unknown from error
+        if response.status == 500:
+            raise Unknown
         return response.status
 
 

@@ -71,10 +71,15 @@ class Machine:
 
     def start(self, *wrapper: str) -> None:
         """Start it, and wait until it is ready."""
+        assert self.tries_to_start(*wrapper), f"ended with {self.code}\n{self.log}"
+
+    def tries_to_start(self, *wrapper: str) -> bool:
+        """Start it, and wait until it is ready or has ended; returns whether it is ready."""
         self.begin(*wrapper)
         until(lambda: self._is_ready() or self.ended, lambda: f"ready\n{self.log}")
-        assert self._is_ready(), f"ended with {self.code}\n{self.log}"
-        self.url = self._ready.read_text().strip()
+        if self._is_ready():
+            self.url = self._ready.read_text().strip()
+        return self._is_ready()
 
     def begin(self, *wrapper: str) -> None:
         """Start it; `wrapper` is a command that runs it, and that ends as it does."""
@@ -191,7 +196,8 @@ class Machine:
         return self._ready.exists() and self._ready.read_text().endswith("\n")
 
     def __enter__(self) -> Machine:
-        self.start()
+        if self._process is None:
+            self.start()
         return self
 
     def __exit__(

@@ -1,4 +1,4 @@
-"""An independent receiver of deliveries: raw asyncio on loopback, in a thread of its own, using none of Everbell's code.
+"""An independent receiver of deliveries: raw asyncio on loopback, in a thread of its own, and nothing of Everbell.
 
 It writes down every delivery, and does what the path asks for:
 

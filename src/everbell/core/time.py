@@ -7,7 +7,6 @@ milliseconds. A fraction of a millisecond is always rounded up, never down, beca
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
@@ -44,8 +43,11 @@ def parse_instant(text: str, field: str = "at") -> int:
     # The form that programs write, to the millisecond in UTC, takes the short way: it is most of what a busy server
     # reads.
     if len(text) == 24 and text[4] == text[7] == "-" and text[10] == "T" and text[19] == "." and text[23] == "Z":
-        with suppress(ValueError):
+        try:
             since = datetime.fromisoformat(text) - _EPOCH
+        except ValueError:
+            pass  # What is wrong with it is found out below.
+        else:
             return check_instant(since.days * DAY_MS + since.seconds * 1_000 + since.microseconds // 1_000, field)
     match = _RFC3339.fullmatch(text)
     if match is None:
@@ -111,8 +113,13 @@ def _scaled(number: str, unit: str) -> int:
 def format_instant(at: int) -> str:
     """Write an instant as RFC 3339 in UTC, with milliseconds."""
     seconds, millis = divmod(at, 1_000)
-    moment = _EPOCH + timedelta(seconds=seconds)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{millis:03d}Z"
+    return f"{_format_second(seconds)}.{millis:03d}Z"
+
+
+@lru_cache(maxsize=4_096)
+def _format_second(seconds: int) -> str:
+    # Slicing what isoformat makes is ten times as fast as strftime.
+    return (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]
 
 
 def format_duration(duration_ms: int) -> str:

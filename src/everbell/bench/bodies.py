@@ -1,0 +1,44 @@
+"""The events that are sent: 300 bytes of payload each, dues random over a span or evenly spread over it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from everbell.bench.plans import PAYLOAD_BYTES, LoadPlan
+from everbell.bench.wire import request
+from everbell.core.time import format_instant
+from everbell.entropy import SeededEntropy
+
+_SEED = 20_260_101
+
+
+def payload(number: int) -> dict[str, object]:
+    """A payload of `PAYLOAD_BYTES` bytes of JSON."""
+    order: dict[str, object] = {"order": number, "customer": "c-4711", "note": ""}
+    order["note"] = "x" * (PAYLOAD_BYTES - len(msgspec.json.encode(order)))
+    return order
+
+
+def requests_of(plan: LoadPlan) -> list[bytes]:
+    """The prepared requests of a plan, in the order in which they are to be sent."""
+    if plan.as_delivery:
+        body = msgspec.json.encode([payload(number) for number in range(plan.batch)])
+        return [request(plan.path, body)]
+    dues = _dues(plan, plan.prepared * plan.batch)
+    lines = [_line(number, due, plan.to) for number, due in enumerate(dues)]
+    if plan.batch == 1:
+        return [request(plan.path, line) for line in lines]
+    starts = range(0, len(lines), plan.batch)
+    bodies = [b"\n".join(lines[start : start + plan.batch]) for start in starts]
+    return [request(plan.path, body, "application/x-ndjson") for body in bodies]
+
+
+def _dues(plan: LoadPlan, count: int) -> list[int]:
+    if plan.in_order:
+        return [plan.due_from + number * plan.due_span_ms // count for number in range(count)]
+    jitter = SeededEntropy(_SEED).jitter
+    return [plan.due_from + int(jitter() * plan.due_span_ms) for _ in range(count)]
+
+
+def _line(number: int, due: int, to: str) -> bytes:
+    return msgspec.json.encode({"at": format_instant(due), "to": to, "payload": payload(number)})

@@ -1,0 +1,87 @@
+"""The load generator, a process of its own: `python -m everbell.bench.load`.
+
+Its plan comes as the first line of its standard input. It builds what it will send, says that it is ready, and then sends
+as many requests as each further line says, telling now and then how far it is, and at the end what came of it. Events have
+no ids of their own, so the same prepared requests can be sent again and again.
+"""
+
+from __future__ import annotations
+
+import sys
+from time import perf_counter, process_time
+
+import msgspec
+import uvloop
+from msgspec import Struct
+
+from everbell.bench.bodies import requests_of
+from everbell.bench.dialogue import say
+from everbell.bench.plans import LoadPlan
+from everbell.bench.wire import call_all
+
+_TELL_S = 0.2
+
+
+class Sent(Struct, frozen=True):
+    """What came of one round of load."""
+
+    seconds: float
+    requests: int
+    events: int
+    failed: int
+    cpu_s: float
+    first_failure: str = ""
+
+
+class Load:
+    """Sends one plan."""
+
+    def __init__(self, plan: LoadPlan) -> None:
+        self._plan = plan
+        self._requests = requests_of(plan)
+        self._place = -1
+
+    async def send(self, count: int) -> Sent:
+        """Send `count` requests over all connections."""
+        plan, requests = self._plan, self._requests
+        connections = min(plan.connections, count)
+        left = count - connections
+        answered = failed = 0
+        first_failure = ""
+        start = told = perf_counter()
+        cpu = process_time()
+
+        def following(status: int, body: bytes) -> bytes | None:
+            nonlocal left, answered, failed, told, first_failure
+            answered += 1
+            if not 200 <= status < 300 or status == 207:
+                failed += 1
+                first_failure = first_failure or f"{status} {body[:300].decode('utf-8', 'replace')}"
+            if (now := perf_counter()) - told > _TELL_S:
+                told = now
+                say({"done": answered * plan.batch})
+            if left <= 0:
+                return None
+            left -= 1
+            return self._turn(requests)
+
+        await call_all(plan.host, plan.port, [self._turn(requests) for _ in range(connections)], following)
+        seconds = perf_counter() - start
+        failed += count - answered
+        return Sent(seconds, count, count * plan.batch, failed, process_time() - cpu, first_failure)
+
+    def _turn(self, requests: list[bytes]) -> bytes:
+        self._place = place = (self._place + 1) % len(requests)
+        return requests[place]
+
+
+def main() -> None:
+    """The process."""
+    load = Load(msgspec.json.decode(sys.stdin.buffer.readline(), type=LoadPlan))
+    say({"ready": True})
+    while line := sys.stdin.buffer.readline():
+        say(uvloop.run(load.send(int(line))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""The receiver of deliveries, a process of its own: counts what arrives, and notes how late it was on its own clock.
+
+Each line that it is told says how many events to wait for, by path; the answer comes when they are all here. Times are
+noted as they come and compared with the due times only afterwards, so that receiving stays cheap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import defaultdict
+from functools import lru_cache
+from typing import cast
+
+import msgspec
+import uvloop
+from msgspec import Struct
+
+from everbell.bench.dialogue import say
+from everbell.bench.figures import Lateness, lateness_of
+from everbell.bench.plans import ReceiverPlan
+from everbell.bench.wire import split_message
+from everbell.clock import wall_ns
+from everbell.core.time import parse_instant
+
+_ANSWER = b"HTTP/1.1 204 No Content\r\n\r\n"
+_DUE = b"everbell-due: "
+_DUE_BYTES = len("2026-01-01T00:00:00.000Z")
+_BATCH_MARK = b'"specversion"'
+_LOOK_S = 0.002
+_TELL_S = 0.2
+_NS_A_MS = 1_000_000
+
+
+class Order(Struct, frozen=True):
+    """Wait until so many events have arrived, by path, in all; then report and, if asked to, start counting anew."""
+
+    expect: dict[str, int]
+    reset: bool = True
+
+
+class Arrivals(Struct):
+    """What came in on one path."""
+
+    count: int = 0
+    first_ns: int = 0
+    last_ns: int = 0
+    times_ns: list[int] = []
+    dues: list[bytes] = []
+
+    def lateness(self) -> Lateness:
+        pairs = zip(self.times_ns, self.dues, strict=True)
+        return lateness_of([(arrived - _due_ns(due)) / _NS_A_MS for arrived, due in pairs])
+
+
+class Counted(Struct, frozen=True):
+    """What a receiver reports of one path."""
+
+    count: int
+    first_ns: int
+    last_ns: int
+    lateness: Lateness | None
+
+
+@lru_cache(maxsize=100_000)
+def _due_ns(due: bytes) -> int:
+    return parse_instant(due.decode()) * _NS_A_MS
+
+
+class Receiver:
+    """Counts by path."""
+
+    def __init__(self, plan: ReceiverPlan) -> None:
+        self._plan = plan
+        self._paths: dict[bytes, Arrivals] = defaultdict(Arrivals)
+
+    def take(self, data: bytes, start: int, end: int) -> None:
+        """Note one request."""
+        now = wall_ns()
+        path = data[5 : data.index(b" ", 5)]
+        arrivals = self._paths[path]
+        due = data.find(_DUE, 0, start)
+        arrivals.count += 1 if due >= 0 else max(data.count(_BATCH_MARK, start, end), 1)
+        arrivals.first_ns = arrivals.first_ns or now
+        arrivals.last_ns = now
+        if self._plan.lateness and due >= 0:
+            due += len(_DUE)
+            arrivals.times_ns.append(now)
+            arrivals.dues.append(data[due : due + _DUE_BYTES])
+
+    async def carry_out(self, order: Order) -> dict[str, Counted]:
+        """Wait for what is expected, and report."""
+        loop = asyncio.get_running_loop()
+        told_s = loop.time()
+        while any(self._paths[path.encode()].count < count for path, count in order.expect.items()):
+            await asyncio.sleep(_LOOK_S)
+            if loop.time() - told_s > _TELL_S:
+                told_s = loop.time()
+                say({"done": sum(arrivals.count for arrivals in self._paths.values())})
+        report = {path.decode(): self._counted(arrivals) for path, arrivals in self._paths.items()}
+        if order.reset:
+            self._paths.clear()
+        return report
+
+    def _counted(self, arrivals: Arrivals) -> Counted:
+        lateness = arrivals.lateness() if arrivals.dues else None
+        return Counted(arrivals.count, arrivals.first_ns, arrivals.last_ns, lateness)
+
+
+class Reception(asyncio.Protocol):
+    """One connection; every request is answered with 204."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._rest = b""
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are not registered as such.
+
+    def data_received(self, data: bytes) -> None:
+        data = self._rest + data if self._rest else data
+        while data and (bounds := split_message(data)) is not None:
+            self._receiver.take(data, *bounds)
+            assert self._transport is not None
+            self._transport.write(_ANSWER)
+            data = data[bounds[1] :]
+        self._rest = data
+
+
+async def receive(plan: ReceiverPlan) -> None:
+    """Receive until standard input ends."""
+    loop = asyncio.get_running_loop()
+    receiver = Receiver(plan)
+    server = await loop.create_server(lambda: Reception(receiver), "127.0.0.1", 0)
+    say({"port": server.sockets[0].getsockname()[1]})
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        say(await receiver.carry_out(msgspec.json.decode(line, type=Order)))
+
+
+def main() -> None:
+    """The process."""
+    uvloop.run(receive(msgspec.json.decode(open(0, "rb", buffering=0, closefd=False).readline(), type=ReceiverPlan)))
+
+
+if __name__ == "__main__":
+    main()

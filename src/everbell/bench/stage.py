@@ -1,0 +1,115 @@
+"""Where a measurement happens: temporary directories, servers and partners, all of them gone at its end, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+
+from everbell.bench.dialogue import BenchFailed, Partner
+from everbell.bench.usage import Usage, family_of, usage_of
+
+START_S_MAX = 60.0
+STOP_S_MAX = 20.0
+_LOOK_S = 0.005
+
+
+class Server:
+    """`everbell serve` on a free loopback port."""
+
+    def __init__(self, directory: Path, gateways: int, config: str) -> None:
+        self._ready = directory / "ready"
+        self._log = directory / "log"
+        self._ready.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "everbell", "serve", "--store", f"rocksdb:{directory / 'data'}"]
+        command += ["--listen", "127.0.0.1:0", "--ready-file", str(self._ready), "--gateways", str(gateways)]
+        if config:
+            (directory / "config.toml").write_text(config)
+            command += ["--config", str(directory / "config.toml")]
+        self.started_at_s = perf_counter()
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(  # noqa: S603 - our own
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_quiet_environment()
+            )
+
+    def wait_until_ready(self) -> int:
+        """Its port. Raises `BenchFailed` when it does not start."""
+        waiting = threading.Event()
+        for _ in range(int(START_S_MAX / _LOOK_S)):
+            if self._ready.exists() and (url := self._ready.read_text().strip()):
+                return int(url.rpartition(":")[2])
+            if self.process.poll() is not None:
+                break
+            waiting.wait(_LOOK_S)
+        raise BenchFailed(f"the server did not start: {self.last_words()}")
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        return "; ".join(self._log.read_text(errors="replace").strip().splitlines()[-3:]) or "it said nothing"
+
+    def usage(self) -> Usage:
+        """What it and its gateways use."""
+        if self.process.poll() is not None:
+            raise BenchFailed(f"the server ended with code {self.process.returncode}: {self.last_words()}")
+        return usage_of(family_of(self.process.pid))
+
+    def kill(self) -> None:
+        """Let it drop dead; its gateways notice."""
+        self.process.kill()
+        self.process.wait()
+
+    def end(self) -> None:
+        """Stop it, one way or the other."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(STOP_S_MAX)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+
+class Stage:
+    """Everything that one measurement starts; leaving the block ends and removes it, the last first."""
+
+    def __init__(self) -> None:
+        self._exits = ExitStack()
+
+    def directory(self) -> Path:
+        """A directory that will be removed."""
+        path = Path(tempfile.mkdtemp(prefix="everbell-bench-"))
+        self._exits.callback(shutil.rmtree, path, ignore_errors=True)
+        return path
+
+    def server(self, directory: Path | None = None, *, gateways: int = 0, config: str = "") -> tuple[Server, int]:
+        """A server that is ready, and its port."""
+        server = Server(directory or self.directory(), gateways, config)
+        self._exits.callback(server.end)
+        return server, server.wait_until_ready()
+
+    def partner(self, module: str, plan: object) -> Partner:
+        """A process of the benchmark."""
+        return self._exits.enter_context(Partner(module, plan))
+
+    def on_exit(self, act: Callable[[], None]) -> None:
+        self._exits.callback(act)
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._exits.close()
+
+
+def _quiet_environment() -> dict[str, str]:
+    """Without settings that belong to whoever measures."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("EVERBELL_")}

@@ -1,0 +1,103 @@
+"""HTTP/1.1 for a load generator: as little work for a request as can be, so that it does not measure itself.
+
+It speaks only with servers that it knows: every answer has a `content-length`, and nothing is pipelined. What it sends was
+built before the clock was started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+Next = Callable[[int, bytes], bytes | None]
+"""Told the status and the body of an answer; returns the next request, or None when there is none."""
+
+_HEAD_END = b"\r\n\r\n"
+_LENGTH = b"content-length: "
+
+
+def request(path: str, body: bytes, content_type: str = "application/json") -> bytes:
+    """A POST, complete."""
+    head = f"POST {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: {content_type}\r\ncontent-length: {len(body)}\r\n\r\n"
+    return head.encode("ascii") + body
+
+
+def split_message(data: bytes) -> tuple[int, int] | None:
+    """Where the body of the first message begins and ends; None while its end has not arrived."""
+    head = data.find(_HEAD_END)
+    if head < 0:
+        return None
+    at = data.find(_LENGTH, 0, head)
+    start = head + 4
+    if at < 0:
+        return start, start
+    at += len(_LENGTH)
+    end = start + int(data[at : data.index(b"\r\n", at)])
+    return (start, end) if len(data) >= end else None
+
+
+class Caller(asyncio.Protocol):
+    """One connection with one request under way; `closed` is done when there is nothing left to ask."""
+
+    def __init__(self, first: bytes, next_request: Next) -> None:
+        self._first = first
+        self._next = next_request
+        self._pieces: list[bytes] = []
+        self._missing = 0
+        self._transport: asyncio.Transport | None = None
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are not registered as such.
+
+    def begin(self) -> None:
+        """Send the first request."""
+        assert self._transport is not None
+        self._transport.write(self._first)
+
+    def data_received(self, data: bytes) -> None:
+        if self._pieces:
+            self._pieces.append(data)
+            self._missing -= len(data)
+            if self._missing > 0:
+                return
+            data = b"".join(self._pieces)
+            self._pieces = []
+        bounds = split_message(data)
+        if bounds is None:
+            self._pieces = [data]
+            self._missing = _missing(data)
+            return
+        following = self._next(int(data[9:12]), data[bounds[0] : bounds[1]])
+        assert self._transport is not None
+        if following is None:
+            self._transport.close()
+        else:
+            self._transport.write(following)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+
+def _missing(data: bytes) -> int:
+    """How many bytes are known to be missing; joining before they are here would be in vain."""
+    head = data.find(_HEAD_END)
+    at = data.find(_LENGTH, 0, head) if head >= 0 else -1
+    if at < 0:
+        return 0
+    at += len(_LENGTH)
+    return head + 4 + int(data[at : data.index(b"\r\n", at)]) - len(data)
+
+
+async def call_all(host: str, port: int, firsts: list[bytes], next_request: Next) -> None:
+    """Keep one connection busy for each of the first requests, until `next_request` has no more for any of them."""
+    loop = asyncio.get_running_loop()
+    callers: list[Caller] = []
+    for first in firsts:
+        _, caller = await loop.create_connection(lambda first=first: Caller(first, next_request), host, port)  # type: ignore[misc]
+        callers.append(caller)
+    for caller in callers:
+        caller.begin()
+    await asyncio.gather(*(caller.closed for caller in callers))

@@ -21,6 +21,7 @@ from everbell.clock import SystemClock
 from everbell.core.time import format_instant
 from everbell.engine.engine import Engine
 from everbell.entropy import SystemEntropy
+from everbell.errors import StoreCorrupt
 from everbell.server.api import Api
 from everbell.server.gateways import Gateways
 from everbell.server.http import HttpServer, ServerLimits
@@ -33,6 +34,8 @@ from everbell.stores.port import Store
 
 BROKEN_EXIT = 74
 """The exit code after a store that failed: start again, and it recovers from its log."""
+CORRUPT_EXIT = 1
+"""The exit code when stored bytes turn out to be damaged, as at the start: starting again would not help."""
 
 _GRACE_S = 2.0
 _CONNECTIONS_PER_HOST = 1_024
@@ -72,7 +75,7 @@ class Node:
         ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
         await self._stop.wait()
         if engine.broken is not None:
-            return BROKEN_EXIT
+            return CORRUPT_EXIT if isinstance(engine.broken, StoreCorrupt) else BROKEN_EXIT
         self._stopping = True
         _log.info("stopping: no new attempts; waiting for %d under way", engine.dispatcher.in_flight)
         if not await engine.stop():

@@ -63,6 +63,7 @@ class Edits:
             if version is not None and event.version != version:
                 raise VersionMismatch(f"the event has version {event.version}, not {version}")
             change = edit(event)
+            was = None if entry is None else entry.phase
             if entry is None:
                 entry = self._floor.hold(event)
             elif entry.under_way and not cancels:
@@ -71,11 +72,13 @@ class Edits:
                 entry.doomed = entry.under_way
                 entry.phase = Phase.SETTLING
                 self._lanes.step_out(entry)
-            if await self._store_edit(entry, change, frees):
+            if await self._store_edit(entry, was, change, frees):
                 return change
 
-    async def _store_edit(self, entry: Entry, change: Change, frees: bool) -> bool:
-        """Store the change of a taken entry; False when the event was no longer what the change says.
+    async def _store_edit(self, entry: Entry, was: Phase | None, change: Change, frees: bool) -> bool:
+        """Store the change of a taken entry, which was in phase `was` or not in memory.
+
+        False when the event was no longer what the change says.
 
         What follows happens in the callback, whether or not the caller is still there to hear of it.
         """
@@ -84,9 +87,9 @@ class Edits:
 
         def finish(result: Mapping[int, Refusal] | StoreError) -> None:
             if isinstance(result, StoreError):
-                self._put_back(entry)
+                self._put_back(entry, was)
             else:
-                self._edited(entry, change, made=not result, freed=len(changes) > 1)
+                self._edited(entry, was, change, made=not result, freed=len(changes) > 1)
             if stored.done():
                 return
             if isinstance(result, StoreError):
@@ -100,40 +103,54 @@ class Edits:
                 changes.append(Block(event.partition, event.tenant, event.key, NOBODY))
             self._scribe.submit(changes, finish, must=False)
         except BaseException:
-            self._put_back(entry)
+            self._put_back(entry, was)
             raise
         return await stored
 
-    def _edited(self, entry: Entry, change: Change, *, made: bool, freed: bool) -> None:
+    def _edited(self, entry: Entry, was: Phase | None, change: Change, *, made: bool, freed: bool) -> None:
         self._floor.forget(entry)
-        if made and isinstance(change, Move) and change.after.state == "scheduled":
-            self._floor.arrive(change.after)
-        self._let_key_go_on(entry, freed and made)
+        after = change.after if made and isinstance(change, Move) else None
+        stays = after if after is not None and was is Phase.READY and after.due_at == entry.event.due_at else None
+        if after is not None and after.state == "scheduled" and (stays is None or after.key is None):
+            self._floor.arrive(after)
+        self._let_key_go_on(entry, stays, freed and made)
 
-    def _let_key_go_on(self, entry: Entry, freed: bool) -> None:
+    def _let_key_go_on(self, entry: Entry, stays: Event | None, freed: bool) -> None:
+        """`stays`: what the entry is in its key's line from now on."""
         event = entry.event
         if event.key is None or entry.under_way:
             return
-        self._lanes.ended(entry)
+        self._lanes.step_in(entry, stays)
         if freed:
             self._lanes.resume(event.partition, event.tenant, event.key)
 
-    def _put_back(self, entry: Entry) -> None:
-        """Nothing was stored: the event is what it was."""
-        if entry.under_way:
+    def _put_back(self, entry: Entry, was: Phase | None) -> None:
+        """Nothing was stored: the event is what it was, and where it was."""
+        if entry.doomed:
             entry.doomed = False
             entry.phase = Phase.UNDER_WAY
-            return
-        self._floor.forget(entry)
-        if entry.event.state == "scheduled":
-            self._floor.arrive(entry.event)
-        self._let_key_go_on(entry, freed=False)
+            if entry.unheard is not None:
+                entry.dispatcher.on_settled(entry, entry.unheard)
+            entry.wake_waiters()
+        elif was is Phase.AHEAD:
+            entry.phase = Phase.AHEAD
+            self._floor.put_back(entry)
+            entry.wake_waiters()
+        else:
+            self._floor.forget(entry)
+            event = entry.event
+            in_line = was is Phase.READY and event.key is not None
+            if event.state == "scheduled" and not in_line:
+                self._floor.arrive(event)
+            self._let_key_go_on(entry, event if in_line else None, freed=False)
 
     async def _blocks_key(self, event: Event) -> bool:
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         async def ask() -> None:
-            answer.set_result(await self._lanes.blocks(event))
+            blocks = await self._lanes.blocks(event)
+            if not answer.done():
+                answer.set_result(blocks)
 
         self._scribe.read(ask)
         return await answer

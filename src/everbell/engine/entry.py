@@ -39,6 +39,7 @@ class Entry:
         "phase",
         "started_at",
         "under_way",
+        "unheard",
         "waiters",
     )
 
@@ -55,6 +56,8 @@ class Entry:
         """A stored mark says that its key waits for it; its end must lift the mark."""
         self.doomed = False
         """It was cancelled while its attempt was under way: the outcome no longer matters."""
+        self.unheard: Outcome | None = None
+        """That outcome, in case the cancel cannot be stored."""
         self.waiters: list[Callable[[], None]] | None = None
 
     @property
@@ -79,3 +82,9 @@ class Entry:
         if self.waiters is None:
             self.waiters = []
         self.waiters.append(callback)
+
+    def wake_waiters(self) -> None:
+        """What was being stored is stored, or has come to nothing."""
+        waiters, self.waiters = self.waiters, None
+        for waiter in waiters or ():
+            waiter()

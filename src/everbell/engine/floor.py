@@ -120,6 +120,10 @@ class Floor:
         self._take_in(entry)
         return entry
 
+    def put_back(self, entry: Entry) -> None:
+        """An entry that had been taken off the agenda is to ring after all."""
+        self._agenda.add(entry)
+
     def forget(self, entry: Entry) -> None:
         """The event leaves memory."""
         entry.phase = Phase.GONE
@@ -131,8 +135,7 @@ class Floor:
         elif flow.idle and len(self._flows) > _FLOWS_KEPT:
             self._flows.pop((flow.tenant.name, flow.group), None)
         if entry.waiters:
-            for waiter in entry.waiters:
-                waiter()
+            entry.wake_waiters()
 
     def flow_of(self, event: Event) -> Flow:
         try:

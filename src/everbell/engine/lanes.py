@@ -47,7 +47,7 @@ _BLOCKED_PAGE = 1_000
 class Lane:
     """One key that has something due."""
 
-    __slots__ = ("asking", "freed", "head", "horizon", "key", "line", "marked", "partition", "spills", "tenant")
+    __slots__ = ("asking", "away", "freed", "head", "horizon", "key", "line", "marked", "partition", "spills", "tenant")
 
     def __init__(self, partition: int, tenant: str, key: str) -> None:
         self.partition = partition
@@ -55,6 +55,8 @@ class Lane:
         self.key = key
         self.head: Entry | None = None
         self.line: list[Entry] = []
+        self.away: list[Entry] = []
+        """Out of the line because a user is changing them; they keep their place until that is over."""
         self.horizon: int | None = None
         """The line is in memory up to this order; None: all of it."""
         self.marked = False
@@ -148,13 +150,28 @@ class Lanes:
             self._advance(lane)
 
     def step_out(self, entry: Entry) -> None:
-        """A user changes or cancels an entry that is not under way.
-
-        If it is the head, `ended` follows when that is stored.
-        """
+        """A user changes or cancels an entry that is not under way. `step_in` follows when that is over."""
         lane = self._lane_of(entry)
         if lane is not None and entry in lane.line:
             lane.line.remove(entry)
+            lane.away.append(entry)
+
+    def step_in(self, entry: Entry, event: Event | None) -> None:
+        """The change of an entry is over: it takes its place again, as `event`, or the key goes on without it."""
+        lane = self._lane_of(entry)
+        fresh = None if event is None else self._floor.admit_to_lane(event)
+        if lane is not None and lane.head is entry:
+            lane.head = None
+            if fresh is not None:
+                fresh.blocks_key = entry.blocks_key
+                self._lead(lane, fresh)
+                return
+        if lane is not None and entry in lane.away:
+            lane.away.remove(entry)
+        if fresh is not None:
+            self.enter(fresh)
+        if lane is not None:
+            self._go_on(lane)
 
     async def blocks(self, event: Event) -> bool:
         """Whether the key waits for this event, according to the store. To be called as a read of the scribe."""
@@ -184,8 +201,8 @@ class Lanes:
         self._dispatcher.enqueue(entry)
 
     def _advance(self, lane: Lane) -> None:
-        if lane.asking:
-            return
+        if lane.asking or (lane.away and (not lane.line or min(map(_order, lane.away)) < _order(lane.line[0]))):
+            return  # Whoever is awaited sets the line going.
         if lane.line:
             self._lead(lane, lane.line.pop(0))
         elif lane.horizon is not None:

@@ -55,6 +55,8 @@ class Outcomes:
             # later.
             if entry.phase is Phase.GONE:
                 self._lanes.ended(entry)
+            else:
+                entry.unheard = outcome
             return
         now = self._clock.now()
         judged = verdict(

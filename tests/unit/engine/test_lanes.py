@@ -1,0 +1,333 @@
+"""Keys: one at a time, in order, across retries, dead heads, crowds, restarts and users who interfere."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from everbell.core.retry import DELIVERED, Retry
+from everbell.core.tenant import Tenant
+from everbell.core.time import HOUR_MS, MINUTE_MS
+from everbell.engine import lanes
+from everbell.engine.engine import EngineSettings
+from everbell.errors import StoreFull
+from everbell.stores.port import Block, Unblock
+from tests.unit.engine.stage import FAILED, REFUSED, Stage, play
+
+PARKING = Tenant(on_dead="park", retry=Retry(2, 1_000, 1_000))
+BLOCKING = Tenant(retry=Retry(2, 1_000, 1_000))
+
+
+def test_events_of_one_key_go_one_at_a_time_in_order_of_due_time_then_acceptance() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.takes_s = 1
+        await stage.schedule("third", 200, key="k")
+        await stage.schedule("first", 100, key="k")
+        await stage.schedule("second", 100, key="k")
+        await stage.pass_ms(10_000)
+
+        assert [(got.name, got.at - stage.start_at) for got in stage.receiver.got] == [
+            ("first", 100),
+            ("second", 1_100),
+            ("third", 2_100),
+        ]
+        assert stage.receiver.most_open == 1
+
+    play(scene)
+
+
+def test_a_stuck_key_stops_no_other() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: None if delivery.event.key == "stuck" else DELIVERED
+        await stage.schedule("stuck-1", key="stuck")
+        await stage.schedule("stuck-2", key="stuck")
+        await stage.schedule("fine", key="fine")
+        await stage.schedule("free")
+        await stage.settled()
+
+        assert stage.receiver.names == ["stuck-1", "free", "fine"] or stage.receiver.names == ["stuck-1", "fine", "free"]
+
+    play(scene)
+
+
+def test_followers_wait_while_the_head_is_tried_again() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: (
+            FAILED if delivery.event.payload == b"head" and delivery.attempt < 3 else DELIVERED
+        )
+        await stage.schedule("head", key="k")
+        await stage.schedule("follower", 10, key="k")
+        await stage.schedule("late", 5_000, key="k")
+        await stage.pass_ms(MINUTE_MS)
+
+        assert [(got.name, got.at - stage.start_at) for got in stage.receiver.got] == [
+            ("head", 0),
+            ("head", 2_000),
+            ("head", 6_000),
+            ("follower", 6_000),
+            ("late", 6_000),
+        ]
+        assert stage.store._heads == {}
+
+    play(scene)
+
+
+def test_a_dead_head_blocks_its_key_and_nothing_else() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: REFUSED if delivery.event.payload == b"head" else DELIVERED
+        await stage.schedule("head", key="k")
+        follower = await stage.schedule("follower", 10, key="k")
+        await stage.schedule("other", 20, key="other")
+        await stage.pass_ms(HOUR_MS)
+
+        assert stage.receiver.names == ["head", "other"]
+        assert await stage.status(follower) == "waiting"
+
+    play(scene, tenants=[BLOCKING])
+
+
+def test_a_dead_head_that_is_parked_lets_the_next_go() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: FAILED if delivery.event.payload == b"head" else DELIVERED
+        head = await stage.schedule("head", key="k")
+        await stage.schedule("follower", 10, key="k")
+        await stage.pass_ms(MINUTE_MS)
+
+        assert stage.receiver.names == ["head", "head", "follower"]
+        assert await stage.status(head) == "dead"
+
+    play(scene, tenants=[PARKING])
+
+
+def test_a_redriven_head_goes_first_and_then_its_key() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: REFUSED
+        head = await stage.schedule("head", key="k")
+        for number in range(3):
+            await stage.schedule(f"follower-{number}", 10, key="k")
+        await stage.pass_ms(MINUTE_MS)
+
+        stage.receiver.answer = lambda delivery: DELIVERED
+        await stage.engine.operations.redrive("default", head.id)
+        await stage.pass_ms(1_000)
+
+        assert stage.receiver.names == ["head", "head", "follower-0", "follower-1", "follower-2"]
+        assert stage.store._heads == {}
+
+    play(scene, tenants=[BLOCKING])
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_cancelled_head_lets_its_key_go_on(restarts: bool) -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: REFUSED if delivery.event.payload == b"head" else DELIVERED
+        head = await stage.schedule("head", key="k")
+        await stage.schedule("follower-1", 10, key="k")
+        await stage.schedule("follower-2", 5, key="k")
+        await stage.pass_ms(MINUTE_MS)
+        if restarts:
+            await stage.restart()
+            await stage.pass_ms(MINUTE_MS)
+        assert stage.receiver.names == ["head"]
+
+        await stage.engine.operations.cancel("default", head.id)
+        await stage.pass_ms(1_000)
+
+        assert stage.receiver.names == ["head", "follower-2", "follower-1"]
+
+    play(scene, tenants=[BLOCKING])
+
+
+def test_a_retrying_head_that_is_moved_away_lets_its_key_go_on() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: FAILED if delivery.attempt == 1 else DELIVERED
+        head = await stage.schedule("head", key="k", retry=Retry(5, HOUR_MS, HOUR_MS))
+        await stage.schedule("follower", 10, key="k")
+        await stage.pass_ms(MINUTE_MS)
+        assert stage.receiver.names == ["head"]
+
+        stage.receiver.answer = lambda delivery: DELIVERED
+        later_at = stage.clock.now() + 10 * MINUTE_MS
+        await stage.engine.operations.change("default", head.id, {"due_at": later_at}, None)
+        await stage.pass_ms(20 * MINUTE_MS)
+
+        assert [(got.name, got.at) for got in stage.receiver.got[1:]] == [
+            ("follower", later_at - 10 * MINUTE_MS),
+            ("head", later_at),
+        ]
+
+    play(scene)
+
+
+def test_a_crowded_line_goes_to_the_store_and_comes_back_in_order() -> None:
+    async def scene(stage: Stage) -> None:
+        # Given a head that takes its time, and many more of its key than a line in memory holds.
+        stage.receiver.answer = lambda delivery: None
+        await stage.schedule("e0", key="k")
+        for number in range(1, 300):
+            await stage.schedule(f"e{number}", key="k")
+        await stage.pass_ms(1_000)
+
+        # Then they wait in the store, not in memory.
+        waiting = await stage.store.waiting(stage.store.partitions and _partition(stage), "default", "k", -1, 1_000)
+        assert len(waiting.events) > 200
+        assert len(stage.engine.floor.entries) <= lanes.LINE_IN_MEMORY + 1
+
+        # When the head is done, all come in order, and the mark is lifted.
+        stage.receiver.answer = lambda delivery: DELIVERED
+        stage.receiver.settle("e0")
+        await stage.pass_ms(MINUTE_MS)
+        assert stage.receiver.names == [f"e{number}" for number in range(300)]
+        assert stage.store._heads == {}
+
+    play(scene)
+
+
+def _partition(stage: Stage) -> int:
+    return next(entry.event.partition for entry in stage.engine.floor.entries.values())
+
+
+def test_a_crowded_key_survives_a_restart_in_order() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: None
+        for number in range(200):
+            await stage.schedule(f"e{number}", number, key="k")
+        await stage.pass_ms(1_000)
+        stage.receiver.answer = lambda delivery: DELIVERED
+        await stage.restart(settings=EngineSettings(drain_s=0.1))
+        await stage.pass_ms(MINUTE_MS)
+
+        assert stage.receiver.names == ["e0", *(f"e{number}" for number in range(200))]
+
+    play(scene, settings=EngineSettings(drain_s=0.1))
+
+
+def test_an_earlier_event_that_is_due_meanwhile_takes_its_place_in_the_line() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: None
+        await stage.schedule("head", key="k")
+        await stage.schedule("b", 200, key="k")
+        await stage.schedule("a", 100, key="k")
+        await stage.pass_ms(1_000)
+        stage.receiver.answer = lambda delivery: DELIVERED
+        stage.receiver.settle("head")
+        await stage.settled()
+
+        assert stage.receiver.names == ["head", "a", "b"]
+
+    play(scene)
+
+
+def test_the_end_of_a_head_is_stored_before_the_next_starts() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.schedule("first", 100, key="k")
+        await stage.schedule("second", 100, key="k")
+        stage.store.before_apply = lambda: asyncio.sleep(5)
+        await stage.pass_ms(60_000)
+
+        assert [got.at - stage.start_at for got in stage.receiver.got] == [100, 5_100]
+
+    play(scene)
+
+
+def test_the_mark_is_written_together_with_the_failure_and_the_line() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: None
+        await stage.schedule("head", key="k")
+        await stage.schedule("follower", key="k")
+        await stage.settled()
+        stage.store.applied.clear()
+
+        stage.receiver.settle("head", FAILED)
+        await stage.settled()
+
+        (group,) = stage.store.applied
+        assert [type(change).__name__ for change in group] == ["Block", "Move", "Move"]
+
+    play(scene)
+
+
+def test_keys_without_trouble_write_no_marks() -> None:
+    async def scene(stage: Stage) -> None:
+        for number in range(20):
+            await stage.schedule(f"e{number}", number, key="k")
+        await stage.pass_ms(1_000)
+
+        changes = [change for group in stage.store.applied for change in group]
+        assert not any(isinstance(change, Block | Unblock) for change in changes)
+
+    play(scene)
+
+
+@pytest.mark.parametrize("edit", ["cancel", "move"])
+def test_a_head_whose_edit_the_full_store_refuses_keeps_its_place(edit: str) -> None:
+    async def scene(stage: Stage) -> None:
+        # Given two of a key that are due, while their target is busy.
+        stage.receiver.answer = lambda delivery: None
+        await stage.schedule("busy")
+        head = await stage.schedule("head", 10, key="k")
+        await stage.schedule("follower", 20, key="k")
+        await stage.pass_ms(1_000)
+        assert stage.receiver.names == ["busy"]
+
+        # When an edit of the first fails.
+        stage.store.fault = StoreFull("no room")
+        with pytest.raises(StoreFull):
+            if edit == "cancel":
+                await stage.engine.operations.cancel("default", head.id)
+            else:
+                await stage.engine.operations.change("default", head.id, {"due_at": head.due_at + HOUR_MS}, None)
+        stage.store.fault = None
+
+        # Then it is still the first.
+        stage.receiver.answer = lambda delivery: DELIVERED
+        stage.receiver.settle("busy")
+        await stage.pass_ms(1_000)
+        assert stage.receiver.names == ["busy", "head", "follower"]
+
+    play(scene, tenants=[Tenant(in_flight=1)])
+
+
+@pytest.mark.parametrize("changed", [1, 5, 20, 69])
+def test_a_waiting_event_whose_tags_are_changed_keeps_its_place(changed: int) -> None:
+    async def scene(stage: Stage) -> None:
+        # Given a line that has been to the store and is being worked off from memory.
+        stage.receiver.answer = lambda delivery: None
+        events = [await stage.schedule(f"e{number}", key="k") for number in range(70)]
+        await stage.pass_ms(1_000)
+        stage.receiver.settle("e0")
+        await stage.settled()
+        assert stage.receiver.names == ["e0", "e1"]
+
+        # When something else than the time of one is changed, then it comes when its turn comes.
+        if changed > 1:
+            await stage.engine.operations.change("default", events[changed].id, {"tags": ("new",)}, None)
+        stage.receiver.answer = lambda delivery: DELIVERED
+        stage.receiver.settle("e1")
+        await stage.pass_ms(1_000)
+
+        assert stage.receiver.names == [f"e{number}" for number in range(70)]
+        assert stage.receiver.got[changed].event.tags == (("new",) if changed > 1 else ())
+
+    play(scene)
+
+
+def test_a_due_event_whose_payload_is_changed_keeps_its_place() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: None
+        await stage.schedule("busy")
+        head = await stage.schedule("head", 10, key="k")
+        second = await stage.schedule("second", 20, key="k")
+        await stage.schedule("third", 30, key="k")
+        await stage.pass_ms(1_000)
+
+        await stage.engine.operations.change("default", head.id, {"payload": b"new head"}, None)
+        await stage.engine.operations.change("default", second.id, {"payload": b"new second"}, None)
+        stage.receiver.answer = lambda delivery: DELIVERED
+        stage.receiver.settle("busy")
+        await stage.pass_ms(1_000)
+
+        assert stage.receiver.names == ["busy", "new head", "new second", "third"]
+
+    play(scene, tenants=[Tenant(in_flight=1)])

@@ -1,0 +1,107 @@
+"""The documentation keeps in step with the code: links lead somewhere, commands exist, settings are all there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from everbell.cli.main import COMMANDS, _exists, _parser
+from everbell.core.policy import LimitsSpec, TenantSpec
+from everbell.core.spec import EventSpec
+from everbell.server.routes import DEAD, EVENT, EVENTS, QUEUE
+from everbell.settings import SETTINGS
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")])
+
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"`([^`\n]+)`")
+_COMMAND = re.compile(r"(?<![./\w-])everbell +([a-z][a-z-]*)([^|;#\n]*)")
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    return [text for language, text in _FENCE.findall(page.read_text()) if language in languages]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that a page's headings get."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def commands_in(page: Path) -> list[tuple[str, list[str]]]:
+    """Every `everbell COMMAND …` in the code of a page, with its options."""
+    text = page.read_text()
+    code = blocks(page, "", "console") + _CODE.findall(_FENCE.sub("", text))
+    return [
+        (name, re.findall(r"(?<=\s)--[a-z][a-z-]*", rest)) for part in code for name, rest in _COMMAND.findall(part)
+    ]
+
+
+def settings_table() -> str:
+    """The rows of the table in docs/settings.md."""
+    rows = []
+    for setting in SETTINGS:
+        flag = setting.flag if setting.metavar is None else f"{setting.flag} {setting.metavar}"
+        default = f"`{setting.default}`" if setting.default else ""
+        rows.append(f"| `{flag}` | `{setting.variable}` | `{setting.name}` | {default} | {setting.help} |")
+    return "\n".join(rows)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in _LINK.findall(_FENCE.sub("", page.read_text())):
+        if link.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name}: {link} leads nowhere"
+        assert not anchor or anchor in anchors(target), f"{page.name}: {link} has no such heading"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_compiles(page: Path) -> None:
+    for block in blocks(page, "python"):
+        ast.parse(block)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_exist(page: Path) -> None:
+    for name, options in commands_in(page):
+        assert _exists(name), f"{page.name}: there is no command everbell {name}"
+        parser = _parser([name])[1].choices[name]
+        unknown = [option for option in options if option not in parser.format_help()]
+        assert not unknown, f"{page.name}: everbell {name} has no {unknown}"
+
+
+def test_every_command_is_documented() -> None:
+    text = (ROOT / "docs/cli.md").read_text()
+    assert [name for name in COMMANDS if _exists(name) and f"\n## {name}\n" not in text] == []
+
+
+def test_the_table_of_settings_is_the_code_s() -> None:
+    assert settings_table() in (ROOT / "docs/settings.md").read_text(), f"put this there:\n{settings_table()}"
+
+
+def test_every_field_of_a_tenant_is_documented() -> None:
+    text = (ROOT / "docs/settings.md").read_text()
+    fields = [field.name for field in msgspec.structs.fields(TenantSpec) if field.name != "limits"]
+    fields += [f"limits.{field.name}" for field in msgspec.structs.fields(LimitsSpec)]
+    assert [name for name in fields if f"| `{name}` |" not in text] == []
+
+
+def test_every_field_of_an_event_is_documented() -> None:
+    text = (ROOT / "docs/concepts.md").read_text()
+    names = [field.encode_name for field in msgspec.structs.fields(EventSpec)]
+    assert [name for name in names if f"`{name}`" not in text] == []
+
+
+def test_every_route_of_a_tenant_is_documented() -> None:
+    text = (ROOT / "docs/http-api.md").read_text()
+    paths = [EVENTS, f"{EVENTS}/batch", EVENT, f"{EVENT}/deliver", DEAD, f"{DEAD}/redrive", f"{QUEUE}/lease"]
+    assert [path for path in paths if path not in text] == []

@@ -14,7 +14,7 @@ from everbell.engine.floor import Floor
 from everbell.engine.meter import Meter
 from everbell.engine.scribe import GROUP_CHANGES_MAX, Scribe
 from everbell.entropy import Entropy
-from everbell.errors import StoreError
+from everbell.errors import EverbellError, StoreError
 from everbell.stores.port import Add, Refusal
 
 _RUN_BITS = 6
@@ -85,7 +85,7 @@ class Intake:
             draft.traceparent,
         )
 
-    async def schedule(self, tenant: str, drafts: Sequence[Draft]) -> list[Event | Taken | StoreError]:
+    async def schedule(self, tenant: str, drafts: Sequence[Draft]) -> list[Event | Taken | EverbellError]:
         """Store the drafts; for each in turn the event, or why it was not stored."""
         now = self._clock.now()
         place = self.place
@@ -93,25 +93,28 @@ class Intake:
         if len(events) <= GROUP_CHANGES_MAX:
             return await self._store(events)
         parts = [events[i : i + GROUP_CHANGES_MAX] for i in range(0, len(events), GROUP_CHANGES_MAX)]
-        results: list[Event | Taken | StoreError] = []
+        results: list[Event | Taken | EverbellError] = []
         for stored in await asyncio.gather(*map(self._store, parts)):
             results.extend(stored)
         return results
 
-    def _store(self, events: list[Event]) -> asyncio.Future[list[Event | Taken | StoreError]]:
-        future: asyncio.Future[list[Event | Taken | StoreError]] = asyncio.get_running_loop().create_future()
+    def _store(self, events: list[Event]) -> asyncio.Future[list[Event | Taken | EverbellError]]:
+        future: asyncio.Future[list[Event | Taken | EverbellError]] = asyncio.get_running_loop().create_future()
 
         def stored(refused: Mapping[int, Refusal] | StoreError) -> None:
             results = self._arrived(events, refused)
             if not future.done():
                 future.set_result(results)
 
-        self._scribe.submit([Add(event) for event in events], stored, must=False)
+        try:
+            self._scribe.take_in([Add(event) for event in events], stored)
+        except EverbellError as refused:
+            future.set_result([refused] * len(events))
         return future
 
     def _arrived(
         self, events: list[Event], refused: Mapping[int, Refusal] | StoreError
-    ) -> list[Event | Taken | StoreError]:
+    ) -> list[Event | Taken | EverbellError]:
         if isinstance(refused, StoreError):
             return [refused] * len(events)
         arrive = self._floor.arrive

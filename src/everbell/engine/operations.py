@@ -21,7 +21,7 @@ from everbell.engine.lanes import Lanes
 from everbell.engine.meter import Meter
 from everbell.engine.port import Seen
 from everbell.engine.scribe import Scribe
-from everbell.errors import Conflict, EverbellError, NotFound, Stopping, StoreError, VersionMismatch
+from everbell.errors import Conflict, EverbellError, NotFound, Stopping, VersionMismatch
 from everbell.stores.port import Change, Counts, Filter, Finish, Found, Move, Store
 
 _BULK = 500
@@ -89,7 +89,7 @@ class Operations:
                 result = (await self._intake.schedule(tenant, [draft]))[0]
                 if isinstance(result, Taken):
                     continue  # Somebody made it in the meantime: then this replaces it.
-                if isinstance(result, StoreError):
+                if isinstance(result, EverbellError):
                     raise result
                 return Seen(result, "scheduled", created=True)
             if isinstance(found, Event) and found.key != draft.key:
@@ -193,10 +193,10 @@ class Operations:
         assert isinstance(change, Move)
         return self._seen(change.after)
 
-    def _scheduled(self, result: Event | Taken | StoreError, draft: Draft) -> Seen | EverbellError:
+    def _scheduled(self, result: Event | Taken | EverbellError, draft: Draft) -> Seen | EverbellError:
         if isinstance(result, Event):
             return Seen(result, "scheduled", created=True)
-        if isinstance(result, StoreError):
+        if isinstance(result, EverbellError):
             return result
         existing = result.existing
         digest = existing.digest if isinstance(existing, Record) else digest_of(existing)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 
 from everbell.errors import Overloaded, StoreError, StoreFull
 from everbell.stores.port import Change, Refusal, Store
@@ -24,7 +25,7 @@ Read = Callable[[], Awaitable[None]]
 
 GROUP_CHANGES_MAX = 1_000
 """A group is one atomic write; a larger one would save little of the fsync and hold up the loop for longer."""
-QUEUED_CHANGES_MAX = 200_000
+INTAKE_CHANGES_MAX = 50_000
 _FULL_RETRY_S = 0.5
 
 
@@ -40,17 +41,20 @@ class Unit:
 
 
 class Scribe:
-    """Runs until stopped; `submit` and `read` may be called at any time on the loop."""
+    """Runs until stopped; `submit`, `take_in` and `read` may be called at any time on the loop."""
 
     def __init__(self, store: Store, epoch: int, on_broken: Callable[[BaseException], None]) -> None:
         self._store = store
         self._epoch = epoch
         self._on_broken = on_broken
         self._units: deque[Unit] = deque()
-        self._queued = 0
+        self._intake: deque[Unit] = deque()
+        self._intake_size = 0
         self._reads: deque[tuple[int, Read]] = deque()
         self._submitted = 0
         self._stored = 0
+        self._full: StoreFull | None = None
+        self._full_until_s = 0.0
         self._idle_work: Callable[[], Read | None] = lambda: None
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -62,15 +66,24 @@ class Scribe:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="everbell-scribe")
 
     def submit(self, changes: Sequence[Change], done: Done, *, must: bool) -> None:
-        """Store the changes, and call back.
-
-        Raises `Overloaded` when too much is waiting already, unless they `must`.
-        """
-        if self._queued >= QUEUED_CHANGES_MAX and not must:
-            raise Overloaded("the store is too slow for what comes in; nothing of this request was stored")
+        """Store changes of events that are known already, and call back. Raises `StoreFull`, unless they `must`."""
+        if not must:
+            self._check_room()
         self._units.append(Unit(changes, done, must))
         self._submitted += 1
-        self._queued += len(changes)
+        self._wake.set()
+
+    def take_in(self, changes: Sequence[Change], done: Done) -> None:
+        """Store new events, and call back.
+
+        They come after everything else, so that a flood of them does not hold up what is under way. Raises
+        `Overloaded` when too many are waiting already, and `StoreFull`.
+        """
+        self._check_room()
+        if self._intake_size >= INTAKE_CHANGES_MAX:
+            raise Overloaded("the store is too slow for what comes in; nothing of this request was stored")
+        self._intake.append(Unit(changes, done, must=False))
+        self._intake_size += len(changes)
         self._wake.set()
 
     def read(self, operation: Read) -> None:
@@ -91,23 +104,37 @@ class Scribe:
 
     async def _run(self) -> None:
         try:
-            while self._units or not self._stopping:
-                if self._units:
+            while self._may_write() or not self._stopping:
+                if self._may_write():
                     await self._write(self._next_group())
                 read = self._next_read()
                 if read is not None:
                     await read()
                     await asyncio.sleep(0)  # An embedded store reads without waiting: the others have their turn here.
-                elif not self._units and not self._stopping:
-                    self._wake.clear()
-                    await self._wake.wait()
+                elif not self._may_write() and not self._stopping:
+                    await self._rest()
         except Exception as broken:
             # This loop is the only writer: whatever ends it ends the engine, loudly.
             self._on_broken(broken)
 
+    async def _rest(self) -> None:
+        """Wait until there is something to do; when the disk is full, only until it is worth another try."""
+        self._wake.clear()
+        left_s = self._full_until_s - _now_s()
+        if self._full is None or left_s <= 0:
+            await self._wake.wait()
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), left_s)
+
+    def _may_write(self) -> bool:
+        if not self._units and not self._intake:
+            return False
+        # What cannot be stored before a stop is attempted again after the restart: its outcome counts as unknown.
+        return self._full is None or (_now_s() >= self._full_until_s and not self._stopping)
+
     def _next_read(self) -> Read | None:
-        """A read that may run now: one that was asked for, once all that was submitted before it is stored, or idle
-        work."""
+        """What was asked for, once all that was submitted before it is stored; or idle work."""
         if self._reads:
             after, read = self._reads[0]
             if after <= self._stored:
@@ -122,7 +149,11 @@ class Scribe:
             unit = self._units.popleft()
             size += len(unit.changes)
             group.append(unit)
-        self._queued -= size
+        while self._intake and size < GROUP_CHANGES_MAX:
+            unit = self._intake.popleft()
+            size += len(unit.changes)
+            self._intake_size -= len(unit.changes)
+            group.append(unit)
         return group
 
     async def _write(self, group: list[Unit]) -> None:
@@ -132,43 +163,36 @@ class Scribe:
         try:
             refused = await self._store.apply(changes, self._epoch)
         except StoreFull as full:
-            await self._write_what_must(group, full)
+            self._hold(group, full)
         else:
+            self._full = None
             self._report(group, refused)
 
-    async def _write_what_must(self, group: list[Unit], full: StoreFull) -> None:
-        """The disk is full: refuse what can be refused, keep what cannot and try it again until it fits."""
-        kept = [unit for unit in group if unit.must]
-        self._refuse([unit for unit in group if not unit.must], full)
-        while kept:
-            changes = [change for unit in kept for change in unit.changes]
-            try:
-                refused = await self._store.apply(changes, self._epoch)
-            except StoreFull:
-                if self._stopping:
-                    return  # Their attempts will be made again after the restart: the outcome counts as unknown.
-                self._refuse_queued(full)
-                await asyncio.sleep(_FULL_RETRY_S)
-                kept.extend(self._next_group())
-            else:
-                self._report(kept, refused)
-                return
+    def _check_room(self) -> None:
+        if self._full is not None and _now_s() < self._full_until_s:
+            raise self._full
 
-    def _refuse_queued(self, full: StoreFull) -> None:
-        waiting = list(self._units)
+    def _hold(self, group: list[Unit], full: StoreFull) -> None:
+        """The disk is full: refuse what can be refused, and keep what cannot, in its order, for another try."""
+        self._full = full
+        self._full_until_s = _now_s() + _FULL_RETRY_S
+        waiting = [*group, *self._units, *self._intake]
         self._units = deque(unit for unit in waiting if unit.must)
-        self._queued = sum(len(unit.changes) for unit in self._units)
-        self._refuse([unit for unit in waiting if not unit.must], full)
-
-    def _refuse(self, units: list[Unit], full: StoreFull) -> None:
-        self._stored += len(units)
-        for unit in units:
-            unit.done(full)
+        self._intake.clear()
+        self._intake_size = 0
+        self._stored = self._submitted - len(self._units)
+        for unit in waiting:
+            if not unit.must:
+                unit.done(full)
 
     def _report(self, group: list[Unit], refused: Mapping[int, Refusal]) -> None:
-        self._stored += len(group)
+        self._stored = self._submitted - len(self._units)
         start = 0
         for unit in group:
             end = start + len(unit.changes)
             unit.done({i - start: refused[i] for i in range(start, end) if i in refused} if refused else refused)
             start = end
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from everbell.bench.plans import PAYLOAD_BYTES, LoadPlan
@@ -10,13 +12,22 @@ from everbell.core.time import format_instant
 from everbell.entropy import SeededEntropy
 
 _SEED = 20_260_101
+_NOTES = 4_096
+_noise = SeededEntropy(_SEED)
+_NOISE = "".join(_noise.nonce().hex() for _ in range(0, _NOTES + PAYLOAD_BYTES, 18))
 
 
 def payload(number: int) -> dict[str, object]:
-    """A payload of `PAYLOAD_BYTES` bytes of JSON."""
+    """A payload of `PAYLOAD_BYTES` bytes of JSON that does not compress well, as if it meant something."""
     order: dict[str, object] = {"order": number, "customer": "c-4711", "note": ""}
-    order["note"] = "x" * (PAYLOAD_BYTES - len(msgspec.json.encode(order)))
+    start = number % _NOTES
+    order["note"] = _NOISE[start : start + PAYLOAD_BYTES - len(msgspec.json.encode(order))]
     return order
+
+
+def lines_of(count: int, dues: Sequence[int], to: str) -> list[bytes]:
+    """So many events, each as a line of JSON."""
+    return [_line(number, due, to) for number, due in zip(range(count), dues, strict=True)]
 
 
 def requests_of(plan: LoadPlan) -> list[bytes]:
@@ -24,8 +35,8 @@ def requests_of(plan: LoadPlan) -> list[bytes]:
     if plan.as_delivery:
         body = msgspec.json.encode([payload(number) for number in range(plan.batch)])
         return [request(plan.path, body)]
-    dues = _dues(plan, plan.prepared * plan.batch)
-    lines = [_line(number, due, plan.to) for number, due in enumerate(dues)]
+    count = plan.prepared * plan.batch
+    lines = lines_of(count, _dues(plan, count), plan.to)
     if plan.batch == 1:
         return [request(plan.path, line) for line in lines]
     starts = range(0, len(lines), plan.batch)

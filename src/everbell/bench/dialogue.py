@@ -5,16 +5,19 @@ Every process ends when its standard input does, so none outlives whoever starte
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import subprocess
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
 
 import msgspec
 
 from everbell.errors import EverbellError
+
+T = TypeVar("T")
 
 
 class BenchFailed(EverbellError):
@@ -27,6 +30,21 @@ def say(thing: object) -> None:
     sys.stdout.buffer.flush()
 
 
+def plan_told(kind: type[T]) -> T:
+    """The plan: the first line of standard input. Nothing behind it is read, for that is for `lines_told`."""
+    with open(0, "rb", buffering=0, closefd=False) as told:
+        return msgspec.json.decode(told.readline(), type=kind)
+
+
+async def lines_told() -> AsyncIterator[bytes]:
+    """The lines that follow on standard input, until it ends."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        yield line
+
+
 class Partner:
     """A process of the benchmark: `module` is run with the plan as its first line."""
 
@@ -34,7 +52,10 @@ class Partner:
         self._module = module
         self._rest = b""
         self.process = subprocess.Popen(  # noqa: S603 - our own
-            [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            process_group=0,  # Ctrl-C is for whoever started it, and ends it from there.
         )
         self.tell(plan)
 

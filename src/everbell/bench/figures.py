@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
+from typing import Literal
 
 from msgspec import Struct
+
+Verdict = Literal["aim", "ok", "below", ""]
 
 
 class Lateness(Struct, frozen=True):
@@ -18,13 +22,66 @@ class Lateness(Struct, frozen=True):
     """Below zero if one came early, which must never be."""
 
 
+class Goal(Struct, frozen=True):
+    """What a figure has to reach, and what it should."""
+
+    work: str
+    unit: str
+    at_least: float | None = None
+    aim: float | None = None
+    more_is_better: bool = True
+
+    def verdict(self, value: float) -> Verdict:
+        """How a value stands to the goal; nothing where there is none."""
+        if self.aim is not None and self._reaches(value, self.aim):
+            return "aim"
+        if self.at_least is None:
+            return ""
+        return "ok" if self._reaches(value, self.at_least) else "below"
+
+    def _reaches(self, value: float, wanted: float) -> bool:
+        return value >= wanted if self.more_is_better else value <= wanted
+
+
+class Baseline(Struct, frozen=True):
+    """The same work done bare, in the same run."""
+
+    what: str
+    value: float
+
+
+class Figure(Struct, frozen=True):
+    """One measured value, with all that belongs to it."""
+
+    goal: Goal
+    value: float
+    baselines: tuple[Baseline, ...] = ()
+    """The first is the one that the value is compared with."""
+    cpu_us: float | None = None
+    """CPU time of the server's processes for an event."""
+    rss_mb: float | None = None
+    lateness: Lateness | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ratio(self) -> float | None:
+        """The share of the bare work's speed that is left."""
+        if not self.baselines or not self.baselines[0].value:
+            return None
+        return self.value / self.baselines[0].value
+
+
 def percentile(ordered: Sequence[float], share: float) -> float:
     """The smallest value that at least this share of all values does not exceed; `ordered` is sorted and not empty."""
-    place = -int(-share * len(ordered) // 1) - 1  # Rounded up, then counted from zero.
-    return ordered[min(max(place, 0), len(ordered) - 1)]
+    return ordered[min(max(ceil(share * len(ordered)) - 1, 0), len(ordered) - 1)]
 
 
 def lateness_of(late_ms: Sequence[float]) -> Lateness:
     """Sum up single latenesses; there is at least one."""
     ordered = sorted(late_ms)
     return Lateness(len(ordered), percentile(ordered, 0.5), percentile(ordered, 0.99), ordered[-1], ordered[0])
+
+
+def per_event_us(cpu_s: float, events: int) -> float:
+    """CPU seconds, shared out."""
+    return cpu_s * 1e6 / max(events, 1)

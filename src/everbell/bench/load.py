@@ -1,8 +1,8 @@
 """The load generator, a process of its own: `python -m everbell.bench.load`.
 
-Its plan comes as the first line of its standard input. It builds what it will send, says that it is ready, and then sends
-as many requests as each further line says, telling now and then how far it is, and at the end what came of it. Events have
-no ids of their own, so the same prepared requests can be sent again and again.
+Its plan comes as the first line of its standard input. It builds what it will send, says that it is ready, and then
+sends as many requests as each further line says, telling now and then how far it is, and at the end what came of it.
+Events have no ids of their own, so the same prepared requests can be sent again and again.
 """
 
 from __future__ import annotations
@@ -10,27 +10,14 @@ from __future__ import annotations
 import sys
 from time import perf_counter, process_time
 
-import msgspec
 import uvloop
-from msgspec import Struct
 
 from everbell.bench.bodies import requests_of
-from everbell.bench.dialogue import say
-from everbell.bench.plans import LoadPlan
+from everbell.bench.dialogue import plan_told, say
+from everbell.bench.plans import LoadPlan, Sent
 from everbell.bench.wire import call_all
 
 _TELL_S = 0.2
-
-
-class Sent(Struct, frozen=True):
-    """What came of one round of load."""
-
-    seconds: float
-    requests: int
-    events: int
-    failed: int
-    cpu_s: float
-    first_failure: str = ""
 
 
 class Load:
@@ -77,7 +64,7 @@ class Load:
 
 def main() -> None:
     """The process."""
-    load = Load(msgspec.json.decode(sys.stdin.buffer.readline(), type=LoadPlan))
+    load = Load(plan_told(LoadPlan))
     say({"ready": True})
     while line := sys.stdin.buffer.readline():
         say(uvloop.run(load.send(int(line))))

@@ -1,10 +1,12 @@
-"""What the processes of a benchmark are told to do."""
+"""What the processes of a benchmark are told to do, and what they answer."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from msgspec import Struct
+
+from everbell.bench.figures import Lateness
 
 PAYLOAD_BYTES = 300
 """As in the figures that others publish."""
@@ -31,6 +33,21 @@ class LoadPlan(Struct, frozen=True):
     """Send bare payloads, as a client that delivers would, instead of events."""
 
 
+class Sent(Struct, frozen=True):
+    """What came of one round of load."""
+
+    seconds: float
+    requests: int
+    events: int
+    failed: int
+    cpu_s: float
+    first_failure: str = ""
+
+    @property
+    def rate(self) -> float:
+        return self.events / self.seconds
+
+
 class PullPlan(Struct, frozen=True):
     """How workers pull."""
 
@@ -47,14 +64,56 @@ class ReceiverPlan(Struct, frozen=True):
     lateness: bool = False
 
 
+class ReceiverOrder(Struct, frozen=True):
+    """Wait until so many events have arrived, by path; then report, and start counting anew."""
+
+    expect: dict[str, int]
+    until: str | None = None
+    """Lateness counts only what arrived before the last event on this path."""
+
+
+class Counted(Struct, frozen=True):
+    """What a receiver reports of one path."""
+
+    count: int
+    first_ns: int
+    last_ns: int
+    lateness: Lateness | None
+
+
 class BareHttpPlan(Struct, frozen=True):
     """Which bare server: our HTTP server with a constant answer, or a protocol of thirty lines."""
 
     kind: Literal["server", "protocol"]
 
 
-class LibraryPlan(Struct, frozen=True):
+class StorePlan(Struct, frozen=True):
+    """Batches of rows for a bare RocksDB; `finish` deletes each batch again, as delivered events are."""
+
+    directory: str
+    batches: int
+    size: int
+    finish: bool = False
+
+
+class ProgramPlan(Struct, frozen=True):
     """An engine with an async handler inside a program."""
 
     directory: str
-    lateness: bool = False
+
+
+class ProgramOrder(Struct, frozen=True):
+    """Take in so many batches in process, or wait for so many events in all that come over HTTP; then report."""
+
+    batches: int = 0
+    size: int = 0
+    expect: int = 0
+
+
+class Finished(Struct, frozen=True):
+    """What a program reports when everything that it took in has been delivered and finished."""
+
+    seconds: float
+    events: int
+    cpu_s: float
+    lateness: Lateness | None = None

@@ -7,7 +7,6 @@ noted as they come and compared with the due times only afterwards, so that rece
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import defaultdict
 from functools import lru_cache
 from typing import cast
@@ -16,9 +15,9 @@ import msgspec
 import uvloop
 from msgspec import Struct
 
-from everbell.bench.dialogue import say
+from everbell.bench.dialogue import lines_told, plan_told, say
 from everbell.bench.figures import Lateness, lateness_of
-from everbell.bench.plans import ReceiverPlan
+from everbell.bench.plans import Counted, ReceiverOrder, ReceiverPlan
 from everbell.bench.wire import split_message
 from everbell.clock import wall_ns
 from everbell.core.time import parse_instant
@@ -32,13 +31,6 @@ _TELL_S = 0.2
 _NS_A_MS = 1_000_000
 
 
-class Order(Struct, frozen=True):
-    """Wait until so many events have arrived, by path, in all; then report and, if asked to, start counting anew."""
-
-    expect: dict[str, int]
-    reset: bool = True
-
-
 class Arrivals(Struct):
     """What came in on one path."""
 
@@ -48,18 +40,14 @@ class Arrivals(Struct):
     times_ns: list[int] = []
     dues: list[bytes] = []
 
-    def lateness(self) -> Lateness:
-        pairs = zip(self.times_ns, self.dues, strict=True)
-        return lateness_of([(arrived - _due_ns(due)) / _NS_A_MS for arrived, due in pairs])
-
-
-class Counted(Struct, frozen=True):
-    """What a receiver reports of one path."""
-
-    count: int
-    first_ns: int
-    last_ns: int
-    lateness: Lateness | None
+    def lateness(self, until_ns: int | None) -> Lateness | None:
+        """Of what arrived in time to count."""
+        late_ms = [
+            (arrived - _due_ns(due)) / _NS_A_MS
+            for arrived, due in zip(self.times_ns, self.dues, strict=True)
+            if until_ns is None or arrived <= until_ns
+        ]
+        return lateness_of(late_ms) if late_ms else None
 
 
 @lru_cache(maxsize=100_000)
@@ -88,7 +76,7 @@ class Receiver:
             arrivals.times_ns.append(now)
             arrivals.dues.append(data[due : due + _DUE_BYTES])
 
-    async def carry_out(self, order: Order) -> dict[str, Counted]:
+    async def carry_out(self, order: ReceiverOrder) -> dict[str, Counted]:
         """Wait for what is expected, and report."""
         loop = asyncio.get_running_loop()
         told_s = loop.time()
@@ -97,14 +85,12 @@ class Receiver:
             if loop.time() - told_s > _TELL_S:
                 told_s = loop.time()
                 say({"done": sum(arrivals.count for arrivals in self._paths.values())})
-        report = {path.decode(): self._counted(arrivals) for path, arrivals in self._paths.items()}
-        if order.reset:
-            self._paths.clear()
-        return report
-
-    def _counted(self, arrivals: Arrivals) -> Counted:
-        lateness = arrivals.lateness() if arrivals.dues else None
-        return Counted(arrivals.count, arrivals.first_ns, arrivals.last_ns, lateness)
+        until_ns = None if order.until is None else self._paths[order.until.encode()].last_ns
+        paths, self._paths = self._paths, defaultdict(Arrivals)
+        return {
+            path.decode(): Counted(came.count, came.first_ns, came.last_ns, came.lateness(until_ns))
+            for path, came in paths.items()
+        }
 
 
 class Reception(asyncio.Protocol):
@@ -134,15 +120,13 @@ async def receive(plan: ReceiverPlan) -> None:
     receiver = Receiver(plan)
     server = await loop.create_server(lambda: Reception(receiver), "127.0.0.1", 0)
     say({"port": server.sockets[0].getsockname()[1]})
-    reader = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    while line := await reader.readline():
-        say(await receiver.carry_out(msgspec.json.decode(line, type=Order)))
+    async for line in lines_told():
+        say(await receiver.carry_out(msgspec.json.decode(line, type=ReceiverOrder)))
 
 
 def main() -> None:
     """The process."""
-    uvloop.run(receive(msgspec.json.decode(open(0, "rb", buffering=0, closefd=False).readline(), type=ReceiverPlan)))
+    uvloop.run(receive(plan_told(ReceiverPlan)))
 
 
 if __name__ == "__main__":

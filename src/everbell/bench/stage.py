@@ -1,4 +1,4 @@
-"""Where a measurement happens: temporary directories, servers and partners, all of them gone at its end, whatever happens."""
+"""Where a measurement happens: directories, servers and partners, all of them gone at its end, whatever happens."""
 
 from __future__ import annotations
 

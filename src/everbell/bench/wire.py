@@ -1,7 +1,7 @@
 """HTTP/1.1 for a load generator: as little work for a request as can be, so that it does not measure itself.
 
-It speaks only with servers that it knows: every answer has a `content-length`, and nothing is pipelined. What it sends was
-built before the clock was started.
+It speaks only with servers that it knows: every answer has a `content-length`, and nothing is pipelined. What it sends
+was built before the clock was started.
 """
 
 from __future__ import annotations

@@ -1,0 +1,19 @@
+"""What Everbell sets out to reach on a machine of 2 cores."""
+
+from __future__ import annotations
+
+from everbell.bench.figures import Goal
+
+INGEST = Goal("bulk ingest over HTTP, durable", "events/s", 80_000, 150_000)
+WHOLE = Goal("whole path in process: in, stored, delivered, finished", "events/s", 50_000, 100_000)
+WHOLE_HTTP = Goal("whole path, in over HTTP, delivered in process", "events/s", 50_000, 100_000)
+SINGLE = Goal("single-event POSTs, durable, 64 connections", "events/s", 12_000, 30_000)
+PULL = Goal("delivery to pulling workers, 500 at a time", "events/s", 50_000, 100_000)
+PUSH = Goal("delivery over HTTP, one POST an event", "events/s", 15_000, 40_000)
+PUSH_BATCH = Goal("delivery over HTTP, 100 events a POST", "events/s", 60_000, 150_000)
+LATE_HANDLER = Goal("lateness p99 at 10,000/s, in process", "ms", 10, 3, more_is_better=False)
+LATE_HTTP = Goal("lateness p99 at 10,000/s, over HTTP", "ms", 10, 3, more_is_better=False)
+MEMORY = Goal("memory with {count} pending", "MB", 400, 200, more_is_better=False)
+RESTART = Goal("restart with {count} pending: first delivery", "s", 2, 0.5, more_is_better=False)
+HERD = Goal("{count} due in the same second: all delivered", "events/s")
+CALM = Goal("another tenant's lateness p99 meanwhile", "ms", more_is_better=False)

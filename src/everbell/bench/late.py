@@ -1,0 +1,73 @@
+"""Lateness at 10,000 due a second, by the clock of whoever receives: a handler in process, a receiver over HTTP."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from everbell.bench.delivery import due_after_loading, received, started_receiver
+from everbell.bench.dialogue import BenchFailed
+from everbell.bench.figures import Figure, Goal, Lateness, per_event_us
+from everbell.bench.goals import LATE_HANDLER, LATE_HTTP
+from everbell.bench.plans import LoadPlan, ProgramOrder, ReceiverOrder
+from everbell.bench.scene import PATIENCE_S, Scene, batches, load_plan, rest_until, send
+from everbell.bench.stage import Stage
+from everbell.bench.usage import usage_of
+from everbell.bench.whole import finished, started_program
+
+_RATE_S = 10_000
+_LOADERS = 4
+_BUILD_MS = 3_000
+
+
+def late(scene: Scene) -> list[Figure]:
+    """All events are scheduled ahead, evenly spread, ten to each millisecond."""
+    return [_in_process(scene), _over_http(scene)]
+
+
+def _in_process(scene: Scene) -> Figure:
+    count, size = batches(scene.scale.late)
+    with Stage() as stage:
+        program, port = started_program(stage)
+        plan = _plan(port, "handler:bench", count, size)
+        load = stage.partner("everbell.bench.load", plan)
+        load.hear(PATIENCE_S)
+        send(load, count, scene.progress("storing", count * size))
+        rest_until(plan.due_from)
+        before = usage_of([program.pid])
+        done = finished(program, scene, ProgramOrder(expect=count * size), count * size)
+        after = usage_of([program.pid])
+    cpu_us = per_event_us(after.cpu_s - before.cpu_s, count * size)
+    return _figure(LATE_HANDLER, done.lateness, cpu_us, after.rss_bytes)
+
+
+def _over_http(scene: Scene) -> Figure:
+    count, size = batches(scene.scale.late)
+    events = count * size
+    with Stage() as stage:
+        receiver, receiver_port = started_receiver(stage, lateness=True)
+        server, port = stage.server(gateways=scene.few_gateways)
+        plan = _plan(port, f"http://127.0.0.1:{receiver_port}/bell", count, size)
+        load = stage.partner("everbell.bench.load", plan)
+        load.hear(PATIENCE_S)
+        send(load, count, scene.progress("storing", events))
+        rest_until(plan.due_from)
+        before = server.usage()
+        came = received(receiver, ReceiverOrder({"/bell": events}), scene, "delivering over HTTP")["/bell"]
+        after = server.usage()
+    cpu_us = per_event_us(after.cpu_s - before.cpu_s, events)
+    return _figure(LATE_HTTP, came.lateness, cpu_us, after.rss_bytes)
+
+
+def _plan(port: int, to: str, count: int, size: int) -> LoadPlan:
+    events = count * size
+    due_from = due_after_loading(events) + _BUILD_MS
+    plan = load_plan(port, to, size, _LOADERS, due_from=due_from, due_span_ms=max(events * 1_000 // _RATE_S, 1))
+    return replace(plan, in_order=True, prepared=count)
+
+
+def _figure(goal: Goal, lateness: Lateness | None, cpu_us: float, rss_bytes: int) -> Figure:
+    if lateness is None:
+        raise BenchFailed("nothing arrived whose lateness could be told")
+    early = "none was early" if lateness.earliest_ms >= 0 else f"ONE WAS EARLY by {-lateness.earliest_ms:.3f} ms"
+    notes = (f"{lateness.count:,} events, {early}",)
+    return Figure(goal, lateness.p99_ms, (), cpu_us, rss_bytes / 1e6, lateness, notes)

@@ -1,0 +1,80 @@
+"""All measurements by name, and a report of those that were made."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from msgspec import Struct
+
+from everbell.bench.delivery import pull, push
+from everbell.bench.figures import Figure
+from everbell.bench.herd import herd
+from everbell.bench.ingest import ingest, single
+from everbell.bench.late import late
+from everbell.bench.pending import pending
+from everbell.bench.scene import Scene
+from everbell.bench.whole import whole
+
+Measurement = Callable[[Scene], list[Figure]]
+
+MEASUREMENTS: dict[str, Measurement] = {
+    "ingest": ingest,
+    "whole": whole,
+    "single": single,
+    "pull": pull,
+    "push": push,
+    "late": late,
+    "pending": pending,
+    "herd": herd,
+}
+"""In the order in which they are made."""
+
+
+class Machine(Struct, frozen=True):
+    """Where the figures come from. Load from others makes them worse, so it is part of them."""
+
+    processor: str
+    cores: int
+    system: str
+    python: str
+    everbell: str
+    rocksdict: str
+    load_average: float
+
+
+class Report(Struct, frozen=True):
+    """Figures, and where they come from."""
+
+    machine: Machine
+    figures: tuple[Figure, ...]
+
+
+def describe_machine() -> Machine:
+    """This machine, as it is now."""
+    return Machine(
+        _processor(),
+        len(os.sched_getaffinity(0)),
+        platform.platform(),
+        platform.python_version(),
+        version("everbell"),
+        version("rocksdict"),
+        os.getloadavg()[0],
+    )
+
+
+def measure(names: Sequence[str], scene: Scene) -> Iterator[Figure]:
+    """Make the measurements one after the other; each figure is given as soon as it is known."""
+    for name in names:
+        yield from MEASUREMENTS[name](scene)
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return platform.machine()

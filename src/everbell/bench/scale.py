@@ -1,0 +1,44 @@
+"""How much is measured: enough for steady figures, little with `--quick`, or as much as `--events` says."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Scale(Struct, frozen=True):
+    """Numbers of events, each for one measurement."""
+
+    ingest: int = 1_000_000
+    whole: int = 500_000
+    single: int = 100_000
+    pull: int = 300_000
+    push: int = 120_000
+    push_batch: int = 300_000
+    late: int = 100_000
+    pending_few: int = 100_000
+    pending_many: int = 10_000_000
+    herd: int = 1_000_000
+    idle_s: float = 5.0
+    """How long a loaded server is left alone before its memory is looked at again."""
+
+
+QUICK = Scale(
+    ingest=200_000,
+    whole=100_000,
+    single=20_000,
+    pull=100_000,
+    push=30_000,
+    push_batch=100_000,
+    late=30_000,
+    pending_many=1_000_000,
+    herd=100_000,
+    idle_s=2.0,
+)
+
+
+def scale_of(*, quick: bool, events: int | None) -> Scale:
+    """The scale that the options ask for; `events` is the number for everything."""
+    if events is None:
+        return QUICK if quick else Scale()
+    few = max(events // 10, 1)
+    return Scale(events, events, events, events, events, events, events, few, events, events, QUICK.idle_s)

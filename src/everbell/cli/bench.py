@@ -1,0 +1,117 @@
+"""`everbell bench`: measure this machine, each figure beside its goal and beside the bare work of the same run."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+from everbell.bench.figures import Figure
+from everbell.bench.plot import draw
+from everbell.bench.run import MEASUREMENTS, Report, describe_machine, measure
+from everbell.bench.scale import scale_of
+from everbell.bench.scene import Progress as Tell
+from everbell.bench.scene import Scene
+from everbell.bench.table import lines_of, machine_line
+from everbell.cli.options import add_json_option, positive
+from everbell.cli.parser import OK, Parser, add_command
+from everbell.cli.printing import print_json
+from everbell.cli.reporting import note
+from everbell.cli.terminal import Progress
+from everbell.clock import SystemClock
+
+_TERMINATED = 143
+
+_NOTES = f"""\
+examples:
+  everbell bench --quick                         everything, smaller, in about a minute
+  everbell bench --only ingest --only late
+  everbell bench --json > figures.json
+  everbell bench --plot figures.svg              needs matplotlib: pip install 'everbell[bench]'
+
+The measurements are {", ".join(MEASUREMENTS)}.
+Everything happens on loopback and in temporary directories, which are removed. The whole takes
+some minutes and up to 10 GB of disk for a while; --quick takes a tenth of it."""
+
+
+def register(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "bench",
+        "measure this machine",
+        "Measure this machine: each figure beside its goal, and beside the bare work done in the same run.",
+        _NOTES,
+        _bench,
+    )
+    parser.add_argument("--quick", action="store_true", help="smaller, for a first impression")
+    parser.add_argument(
+        "--only", metavar="NAME", action="append", choices=list(MEASUREMENTS), help="this measurement; may be repeated"
+    )
+    parser.add_argument("--events", metavar="N", type=positive, help="so many events in each measurement")
+    parser.add_argument("--gateways", metavar="N", type=_count, help="gateways of the server (0 and 1 are compared)")
+    parser.add_argument("--plot", metavar="FILE", help="draw the rates into this file (.svg, .png)")
+    add_json_option(parser)
+
+
+def run_bench(args: argparse.Namespace, *, shows_progress: bool = True) -> Report:
+    """Measure what the options ask for."""
+    signal.signal(signal.SIGTERM, _end)
+    machine = describe_machine()
+    scene = Scene(scale_of(quick=args.quick, events=args.events), args.gateways, _Bars(shows_progress).begin)
+    names: Sequence[str] = args.only or list(MEASUREMENTS)
+    figures: list[Figure] = []
+    for figure in measure(names, scene):
+        figures.append(figure)
+        if shows_progress:
+            note(f"{figure.goal.work}: {figure.value:,.2f} {figure.goal.unit}")
+    return Report(machine, tuple(figures))
+
+
+def print_report(report: Report) -> None:
+    """The machine, the table, the notes."""
+    print(machine_line(report.machine))
+    print()
+    print("\n".join(lines_of(report.figures)))
+
+
+def _bench(args: argparse.Namespace) -> int:
+    report = run_bench(args, shows_progress=sys.stderr.isatty())
+    if args.json:
+        print_json(report)
+    else:
+        print_report(report)
+    if args.plot:
+        draw(report.figures, args.plot)
+    return OK
+
+
+class _Bars:
+    """One bar at a time, on stderr where that is a terminal."""
+
+    def __init__(self, on: bool) -> None:
+        self._on = on
+        self._bar: Progress | None = None
+
+    def begin(self, what: str, total: int) -> Tell:
+        """A new bar in place of the last."""
+        if not self._on:
+            return lambda done: None
+        if self._bar is not None:
+            self._bar.clear()
+        note(what)
+        bar = self._bar = Progress(total, SystemClock())
+        return lambda done: bar.show(done, done)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) > 64:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 64")
+    return int(text)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """Told to end: leave by an exception, so that everything that was started is stopped."""
+    sys.exit(_TERMINATED)

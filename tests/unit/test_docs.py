@@ -79,6 +79,12 @@ def test_commands_exist(page: Path) -> None:
         assert not unknown, f"{page.name}: everbell {name} has no {unknown}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tests_that_are_named_exist(page: Path) -> None:
+    for path, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text()):
+        assert f"def {name}(" in (ROOT / path).read_text(), f"{page.name}: there is no {name} in {path}"
+
+
 def test_every_command_is_documented() -> None:
     text = (ROOT / "docs/cli.md").read_text()
     assert [name for name in COMMANDS if _exists(name) and f"\n## {name}\n" not in text] == []

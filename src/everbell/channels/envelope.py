@@ -13,7 +13,6 @@ from urllib.parse import quote
 import msgspec
 
 from everbell.channels.port import Delivery
-from everbell.core.event import Event
 from everbell.core.tenant import Tenant
 from everbell.core.time import format_instant
 
@@ -63,29 +62,26 @@ def batch_body(batch: Sequence[Delivery]) -> bytes:
 
 
 def _structured(delivery: Delivery) -> bytes:
+    """One event of a batch. Put together by hand, because the payload is JSON already and the rest hardly varies."""
     event = delivery.event
-    attributes: dict[str, object] = {
-        "specversion": "1.0",
-        "id": event.name,
-        "source": _source(event.tenant),
-        "type": CE_TYPE,
-        "time": format_instant(event.due_at),
-        "everbelloccurrence": event.occurrence,
-        "everbellattempt": delivery.attempt,
-        "everbellepoch": delivery.epoch,
-    }
+    name = _encode(event.name).decode()
+    attributes = (
+        f'{_fixed_attributes(event.tenant)},"id":{name},"time":"{format_instant(event.due_at)}",'
+        f'"everbelloccurrence":{event.occurrence},"everbellattempt":{delivery.attempt},"everbellepoch":{delivery.epoch}'
+    )
     if event.key is not None:
-        attributes["partitionkey"] = event.key
+        attributes += f',"partitionkey":{_encode(event.key).decode()}'
     if event.traceparent is not None:
-        attributes["traceparent"] = event.traceparent
-    attributes |= _data(event)
-    return _encode(attributes)
-
-
-def _data(event: Event) -> dict[str, object]:
+        attributes += f',"traceparent":"{event.traceparent}"'
     if event.content_type is None:
-        return {"datacontenttype": "application/json", "data": msgspec.Raw(event.payload)}
-    return {"datacontenttype": event.content_type, "data_base64": b64encode(event.payload).decode("ascii")}
+        return b'%b,"datacontenttype":"application/json","data":%b}' % (attributes.encode(), event.payload)
+    kind = _encode(event.content_type)
+    return b'%b,"datacontenttype":%b,"data_base64":"%b"}' % (attributes.encode(), kind, b64encode(event.payload))
+
+
+@lru_cache(maxsize=1_024)
+def _fixed_attributes(tenant: str) -> str:
+    return f'{{"specversion":"1.0","type":"{CE_TYPE}","source":"{_source(tenant)}"'
 
 
 @lru_cache(maxsize=1_024)

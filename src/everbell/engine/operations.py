@@ -203,6 +203,9 @@ class Operations:
         asked = digest_of(_as_event(existing, draft))
         if digest == asked:
             return self._seen(existing)
+        if isinstance(existing, Record):
+            ended = f"the id {existing.id!r} belongs to another event that is {existing.status} already"
+            return Conflict(f"{ended}, and stays taken for the tenant's retention; choose another id")
         return Conflict(f"the id {existing.id!r} is taken by another event; use PUT to replace it")
 
     def _seen(self, event: Event | Record) -> Seen:

@@ -115,6 +115,18 @@ def test_a_repeated_request_finds_what_the_first_one_made() -> None:
     called(test)
 
 
+def test_the_id_of_an_ended_event_is_not_offered_for_replacing() -> None:
+    async def test(caller: Caller) -> None:
+        await caller.call("PUT", f"{EVENTS}/one", SOON)
+        await caller.call("DELETE", f"{EVENTS}/one")
+        other = await caller.call("POST", EVENTS, {**SOON, "id": "one", "payload": "another"})
+        assert other.status == 409
+        assert "choose another id" in other.json["detail"]
+        assert "PUT" not in other.json["detail"]
+
+    called(test)
+
+
 def test_repeated_requests_at_the_same_moment_make_one_event() -> None:
     async def test(caller: Caller) -> None:
         body = {**SOON, "id": "once"}

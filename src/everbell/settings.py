@@ -104,7 +104,7 @@ SETTINGS: tuple[Setting, ...] = (
         "SIZE",
     ),
     Setting("backups", "./everbell-backups", str, "the directory that copies of the store go to", "DIR"),
-    Setting("max_body", "64MiB", lambda text: parse_size(text, "max_body"), "the largest request body", "SIZE"),
+    Setting("max_body", "16MiB", lambda text: parse_size(text, "max_body"), "the largest request body", "SIZE"),
     Setting(
         "allow_targets",
         "",

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
-from everbell.errors import Overloaded, StoreError, StoreFull
+from everbell.errors import Overloaded, StoreBroken, StoreError, StoreFull
 from everbell.stores.port import Change, Refusal, Store
 
 Done = Callable[[Mapping[int, Refusal] | StoreError], None]
@@ -53,7 +53,10 @@ class Scribe:
         self._reads: deque[tuple[int, Read]] = deque()
         self._submitted = 0
         self._stored = 0
+        self._group: list[Unit] = []
+        """What is being written."""
         self._full: StoreFull | None = None
+        self._broken: StoreError | None = None
         self._full_until_s = 0.0
         self._idle_work: Callable[[], Read | None] = lambda: None
         self._wake = asyncio.Event()
@@ -115,7 +118,9 @@ class Scribe:
                     await self._rest()
         except Exception as broken:
             # This loop is the only writer: whatever ends it ends the engine, loudly.
+            self._broken = broken if isinstance(broken, StoreError) else StoreBroken(f"the engine failed: {broken!r}")
             self._on_broken(broken)
+            self._give_up(self._broken)
 
     async def _rest(self) -> None:
         """Wait until there is something to do; when the disk is full, only until it is worth another try."""
@@ -157,18 +162,29 @@ class Scribe:
         return group
 
     async def _write(self, group: list[Unit]) -> None:
+        self._group = group
         changes: list[Change] = []
         for unit in group:
             changes.extend(unit.changes)
         try:
             refused = await self._store.apply(changes, self._epoch)
         except StoreFull as full:
+            self._group = []
             self._hold(group, full)
         else:
+            self._group = []
             self._full = None
             self._report(group, refused)
 
+    def _give_up(self, broken: StoreError) -> None:
+        """Tell everybody who waits that the outcome is unknown. What has happened already is left as it is stored."""
+        for unit in (*self._group, *self._units, *self._intake):
+            if not unit.must:
+                unit.done(broken)
+
     def _check_room(self) -> None:
+        if self._broken is not None:
+            raise self._broken
         if self._full is not None and _now_s() < self._full_until_s:
             raise self._full
 

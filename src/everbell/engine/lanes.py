@@ -226,6 +226,14 @@ class Lanes:
         for entry in line:
             self._spill(lane, entry)
 
+    def _spill_beyond(self, lane: Lane) -> None:
+        """Send those to the store's line that came while it was read and have others before them there."""
+        horizon = lane.horizon
+        if horizon is not None:
+            line, lane.line = lane.line, [entry for entry in lane.line if _order(entry) <= horizon]
+            for entry in line[len(lane.line) :]:
+                self._spill(lane, entry)
+
     def _spill(self, lane: Lane, entry: Entry) -> None:
         """Send an entry to the store's line; it leaves memory."""
         lane.spills += 1
@@ -296,6 +304,7 @@ class Lanes:
             lane.horizon = None
         elif page.events:
             lane.horizon = page.events[-1].order
+        self._spill_beyond(lane)
         if held is None or lane.line:
             self._advance(lane)
         else:

@@ -24,13 +24,13 @@ async def main() -> None:
 
     async with bell:
         for article in ("shoes", "hats", "gloves"):
-            await bell.schedule({"article": article}, to="handler:prices", in_="300ms", id=article, tags=["midnight"])
+            await bell.schedule({"article": article}, to="handler:prices", in_="1500ms", id=article, tags=["midnight"])
 
         cancelled = await bell.cancel("hats")
         print(f"hats: {cancelled.status}")
 
         seen = await bell.get("gloves")
-        later = await bell.reschedule("gloves", in_="900ms", version=seen.version)
+        later = await bell.reschedule("gloves", in_="2500ms", version=seen.version)
         print(f"gloves: put off, version {seen.version} became {later.version}")
         try:
             await bell.reschedule("gloves", in_="1ms", version=seen.version)

@@ -16,7 +16,7 @@ from everbell import Everbell, Occurrence
 
 async def first_run(store: str) -> None:
     async with Everbell(store) as bell:
-        scheduled = await bell.schedule({"user": 7, "text": "stretch"}, to="handler:reminders", in_="1s", key="user-7")
+        scheduled = await bell.schedule({"user": 7, "text": "stretch"}, to="handler:reminders", in_="2s", key="user-7")
         print(f"first run: {scheduled.status}, and the program ends")
 
 

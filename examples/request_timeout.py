@@ -1,8 +1,10 @@
 """Timing out requests on an asynchronous bus.
 
 Whoever sends a request schedules its timeout first, under an id that follows from the request. Whoever receives the
-answer cancels the timeout. Once the cancel is acknowledged, the timeout cannot ring any more; if it came too late, the
-cancel says so, and the answer is known to be late. So every request ends in exactly one of two ways.
+answer closes the request and cancels the timeout, so that it does not ring at all.
+
+Which of the two came first is decided in one place, by the state of the request itself: a timeout that is being
+delivered at the very moment of the cancel cannot be called back, and finds the request closed.
 
     python examples/request_timeout.py
 """
@@ -10,43 +12,51 @@ cancel says so, and the answer is known to be late. So every request ends in exa
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from everbell import Everbell, Occurrence
 from everbell.errors import Conflict
 
-TIMEOUT = "500ms"
-ANSWERED_AFTER_S = {"quote-1": 0.05, "quote-2": None, "quote-3": 0.1, "quote-4": 1.0}
-"""How long the other side takes for each request; None: it never answers."""
+TIMEOUT = "1s"
+REQUESTS = {"quote-1": "answered", "quote-2": "never answered", "quote-3": "answered", "quote-4": "answered too late"}
 
 
 async def main() -> None:
     bell = Everbell("memory:")
-    timed_out: asyncio.Queue[str] = asyncio.Queue()
+    open_requests: set[str] = set()
+    timed_out = {name: asyncio.Event() for name in REQUESTS}
 
     @bell.on("timeouts")
-    async def time_out(event: Occurrence) -> None:
-        print(f"{event.payload['request']}: no answer in time")
-        await timed_out.put(event.payload["request"])
-
-    async def request(name: str, answered_after_s: float | None) -> None:
-        # First the timeout, then the request: a crash in between leaves a timeout too many, never a request without.
-        await bell.schedule({"request": name}, to="handler:timeouts", in_=TIMEOUT, id=f"{name}-timeout")
-        if answered_after_s is not None:
-            await asyncio.sleep(answered_after_s)  # The bus, and the other side.
-            await on_answer(name)
+    async def on_timeout(event: Occurrence) -> None:
+        name = event.payload["request"]
+        if name in open_requests:
+            open_requests.remove(name)
+            print(f"{name}: no answer in time")
+            timed_out[name].set()
 
     async def on_answer(name: str) -> None:
-        try:
-            await bell.cancel(f"{name}-timeout")
-        except Conflict:
+        if name not in open_requests:
             print(f"{name}: an answer, but too late")
-        else:
-            print(f"{name}: answered")
+            return
+        open_requests.remove(name)
+        with suppress(Conflict):  # It has just rung, and found the request closed.
+            await bell.cancel(f"{name}-timeout")
+        print(f"{name}: answered")
+
+    async def request(name: str, fate: str) -> None:
+        # First the timeout, then the request: a crash in between leaves a timeout too many, never a request without.
+        await bell.schedule({"request": name}, to="handler:timeouts", in_=TIMEOUT, id=f"{name}-timeout")
+        open_requests.add(name)
+        if fate != "answered":
+            await asyncio.wait_for(timed_out[name].wait(), timeout=30)
+        if fate != "never answered":
+            await on_answer(name)
 
     async with bell:
-        await asyncio.gather(*(request(name, after_s) for name, after_s in ANSWERED_AFTER_S.items()))
-        late = {await asyncio.wait_for(timed_out.get(), timeout=30) for _ in range(2)}
-    print(f"timed out: {', '.join(sorted(late))}")
+        await asyncio.gather(*(request(name, fate) for name, fate in REQUESTS.items()))
+        statuses = [(await bell.get(f"{name}-timeout")).status for name in ("quote-1", "quote-3")]
+    print(f"timed out: {', '.join(name for name in REQUESTS if timed_out[name].is_set())}")
+    print(f"the timeouts of quote-1 and quote-3: {', '.join(statuses)}")
 
 
 if __name__ == "__main__":

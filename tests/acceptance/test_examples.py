@@ -39,6 +39,7 @@ SHOWN = {
         "quote-3: answered",
         "quote-4: an answer, but too late",
         "timed out: quote-2, quote-4",
+        "the timeouts of quote-1 and quote-3: cancelled, cancelled",
     ],
     "batch_import": [
         "accepted 19,999 of 20,000",

@@ -71,7 +71,6 @@ class Program:
 
     async def carry_out(self, order: ProgramOrder) -> Finished:
         """Take in what the order says, wait until all is finished, and report."""
-        self.handled, self._times = 0, []
         start, cpu = perf_counter(), process_time()
         expected = order.expect
         if order.batches:
@@ -82,6 +81,7 @@ class Program:
         await self._wait(expected)
         seconds, cpu_s = perf_counter() - start, process_time() - cpu
         late_ms = [(at_ns - due * _NS_A_MS) / _NS_A_MS for at_ns, due in self._times]
+        self.handled, self._times = 0, []
         return Finished(seconds, expected, cpu_s, lateness_of(late_ms) if late_ms else None)
 
     async def _take_in(self, body: bytes, count: int) -> None:

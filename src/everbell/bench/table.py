@@ -49,9 +49,9 @@ def number(value: float | None) -> str:
     """As many digits as mean something."""
     if value is None:
         return ""
-    return (
-        f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}".rstrip("0").rstrip(".")
-    )
+    if value >= 100:
+        return f"{value:,.0f}"
+    return (f"{value:.1f}" if value >= 10 else f"{value:.2f}").rstrip("0").rstrip(".")
 
 
 def _late(lateness: Lateness | None) -> str:

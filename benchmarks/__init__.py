@@ -1,0 +1,1 @@
+"""The whole table of measurements, kept in files."""

@@ -1,0 +1,33 @@
+"""`python -m benchmarks`: everything that `everbell bench` measures, printed, and kept as JSON and as a drawing.
+
+Takes the options of `everbell bench`. The files in `benchmarks/results` are this machine's alone and not kept in Git.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+from everbell.bench.plot import draw
+from everbell.cli.bench import print_report, register, run_bench
+from everbell.cli.parser import Parser
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    parser = Parser(prog="python -m benchmarks")
+    register(parser.add_subparsers())
+    args = parser.parse_args(["bench", *sys.argv[1:]])
+    report = run_bench(args, shows_progress=sys.stderr.isatty())
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "latest.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+    print_report(report)
+    draw(report.figures, args.plot or str(RESULTS / "latest.svg"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""`everbell bench`, tiny: that it measures with real processes and leaves nothing behind, not how fast anything is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.processes import EVERBELL, quiet_environment
+
+_PATIENCE_S = 120
+
+
+def bench(folder: Path, *options: str) -> str:
+    done = subprocess.run(
+        [*EVERBELL, "bench", *options],
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE_S,
+        env=quiet_environment() | {"TMPDIR": str(folder)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_table_with_the_bare_work_beside_it(tmp_path: Path) -> None:
+    out = bench(tmp_path, "--quick", "--events", "2000", "--only", "ingest")
+
+    assert "bulk ingest over HTTP, durable" in out
+    assert "bare RocksDB" in out
+    assert "--gateways 1:" in out
+    assert not os.listdir(tmp_path), "its directories are gone"
+
+
+@pytest.mark.parametrize("name", ["whole", "single", "pull", "push"])
+def test_each_measurement_runs(tmp_path: Path, name: str) -> None:
+    report = json.loads(bench(tmp_path, "--events", "500", "--gateways", "0", "--json", "--only", name))
+
+    assert all(figure["value"] > 0 for figure in report["figures"])
+    assert not os.listdir(tmp_path)

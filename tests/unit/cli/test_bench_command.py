@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from everbell.bench.figures import Baseline, Figure, Goal
+from everbell.bench.scale import QUICK, Scale, scale_of
+from everbell.bench.scene import Scene
+from everbell.cli import bench
+from everbell.cli.main import main
+from everbell.cli.parser import OK, USAGE
+
+FIGURE = Figure(Goal("bulk ingest", "events/s", 80, 150), 100, (Baseline("bare RocksDB", 200),), 9.5, 80.0)
+
+
+class Runs(list[tuple[Sequence[str], Scene]]):
+    """What was asked to be measured."""
+
+    def measure(self, names: Sequence[str], scene: Scene) -> Iterator[Figure]:
+        self.append((names, scene))
+        yield FIGURE
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    runs = Runs()
+    monkeypatch.setattr(bench, "measure", runs.measure)
+    monkeypatch.setattr("signal.signal", lambda number, handler: None)
+    return runs
+
+
+def test_everything_is_measured_unless_told_otherwise(runs: Runs) -> None:
+    assert main(["bench"]) == OK
+
+    names, scene = runs[0]
+    assert list(names) == ["ingest", "whole", "single", "pull", "push", "late", "pending", "herd"]
+    assert (scene.scale, scene.gateways) == (Scale(), None)
+
+
+def test_options_narrow_it_down(runs: Runs) -> None:
+    assert main(["bench", "--quick", "--only", "ingest", "--only", "late", "--gateways", "2"]) == OK
+    assert main(["bench", "--events", "2000"]) == OK
+
+    assert list(runs[0][0]) == ["ingest", "late"]
+    assert (runs[0][1].scale, runs[0][1].gateways) == (QUICK, 2)
+    assert runs[1][1].scale == scale_of(quick=False, events=2_000)
+
+
+def test_a_table_is_printed(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["bench", "--only", "ingest"])
+
+    out = capsys.readouterr().out
+    assert "cores of" in out
+    assert "bulk ingest  100 events/s        80  150  ok   200   0.50     9.5      80" in out
+
+
+def test_json_is_one_document(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["bench", "--json"])
+
+    document = json.loads(capsys.readouterr().out)
+    assert document["figures"][0]["value"] == 100
+    assert document["machine"]["cores"] >= 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--only", "nonsense"], ["--events", "0"], ["--events", "many"], ["--gateways", "-1"], ["--gateways", "65"]],
+)
+def test_a_wrong_option_is_refused(runs: Runs, arguments: list[str]) -> None:
+    assert main(["bench", *arguments]) == USAGE
+    assert not runs
+
+
+def test_a_plot_that_cannot_be_drawn_says_why(
+    runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+
+    assert main(["bench", "--plot", str(tmp_path / "figures.svg")]) != OK
+
+    assert "everbell[bench]" in capsys.readouterr().err

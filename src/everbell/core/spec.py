@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from everbell.core.event import Repeat
+from everbell.core.event import Event, Repeat
 from everbell.core.ids import PREFIX, is_made
 from everbell.core.retry import Retry
 from everbell.core.target import group_of
@@ -142,6 +142,34 @@ def draft(spec: EventSpec, tenant: Tenant, now: int) -> Draft:
         None if spec.repeat is None else _repeat(spec.repeat, due_at),
         None if spec.expires is None else _expires(spec.expires),
         spec.traceparent,
+    )
+
+
+def event_of(draft: Draft, event_id: str, tenant: str, partition: int = 0, sequence: int = 0, now: int = 0) -> Event:
+    """The event that a draft becomes at its place; without one, the event as users see it."""
+    return Event(
+        event_id,
+        tenant,
+        partition,
+        sequence,
+        draft.due_at,
+        draft.due_at,
+        draft.to,
+        draft.payload,
+        now,
+        draft.key,
+        "scheduled",
+        1,
+        1,
+        0,
+        (),
+        draft.content_type,
+        draft.headers,
+        draft.tags,
+        draft.retry,
+        draft.repeat,
+        draft.expires_ms,
+        draft.traceparent,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from everbell.clock import Clock
 from everbell.core.event import Event, Record
 from everbell.core.ids import make_id, partition_of
-from everbell.core.spec import Draft
+from everbell.core.spec import Draft, event_of
 from everbell.engine.floor import Floor
 from everbell.engine.meter import Meter
 from everbell.engine.scribe import GROUP_CHANGES_MAX, Scribe
@@ -59,31 +59,8 @@ class Intake:
             partition = partition_of(tenant, draft.id, self._partitions)
         else:
             partition = (sequence >> _RUN_BITS) % self._partitions
-        due_at = draft.due_at
-        return Event(
-            draft.id or make_id(due_at, sequence, partition, self._nonce()),
-            tenant,
-            partition,
-            sequence,
-            due_at,
-            due_at,
-            draft.to,
-            draft.payload,
-            now,
-            draft.key,
-            "scheduled",
-            1,
-            1,
-            0,
-            (),
-            draft.content_type,
-            draft.headers,
-            draft.tags,
-            draft.retry,
-            draft.repeat,
-            draft.expires_ms,
-            draft.traceparent,
-        )
+        event_id = draft.id or make_id(draft.due_at, sequence, partition, self._nonce())
+        return event_of(draft, event_id, tenant, partition, sequence, now)
 
     async def schedule(self, tenant: str, drafts: Sequence[Draft]) -> list[Event | Taken | EverbellError]:
         """Store the drafts; for each in turn the event, or why it was not stored."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from everbell.clock import Clock
 from everbell.core.event import Event, Record, digest_of, status_of
 from everbell.core.retry import Outcome
-from everbell.core.spec import Draft
+from everbell.core.spec import Draft, event_of
 from everbell.core.tenant import Tenant, Tenants
 from everbell.core.verdict import cancelled
 from everbell.engine.edits import Edits
@@ -200,7 +200,7 @@ class Operations:
             return result
         existing = result.existing
         digest = existing.digest if isinstance(existing, Record) else digest_of(existing)
-        asked = digest_of(_as_event(existing, draft))
+        asked = digest_of(event_of(draft, existing.id, existing.tenant))
         if digest == asked:
             return self._seen(existing)
         if isinstance(existing, Record):
@@ -256,22 +256,3 @@ def _replacement(draft: Draft) -> dict[str, Any]:
         "attempt_count": 0,
         "occurrence": 1,
     }
-
-
-def _as_event(existing: Event | Record, draft: Draft) -> Event:
-    """The draft in the form in which digests are taken."""
-    return Event(
-        existing.id,
-        existing.tenant,
-        0,
-        0,
-        0,
-        0,
-        draft.to,
-        draft.payload,
-        0,
-        draft.key,
-        content_type=draft.content_type,
-        headers=draft.headers,
-        tags=draft.tags,
-    )

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from everbell.channels.queue import Lease
-from everbell.core.event import Event
 from everbell.core.retry import Outcome
-from everbell.core.spec import Draft
+from everbell.core.spec import Draft, event_of
 from everbell.engine.port import Seen
 from everbell.errors import EverbellError
 from everbell.server.link import GatewayEnd, PackedChange, PackedSeen, Scheduled, unpack_error
@@ -49,7 +48,7 @@ class _Pack:
     def _result(self, scheduled: Scheduled, index: int) -> Seen | EverbellError:
         event_id = scheduled.ids[index]
         if event_id is not None:
-            return Seen(_made(event_id, self.tenant, self.drafts[index]), "scheduled", created=True)
+            return Seen(event_of(self.drafts[index], event_id, self.tenant), "scheduled", created=True)
         seen = scheduled.seen.get(index)
         return seen.unpack() if seen is not None else unpack_error(scheduled.errors[index])
 
@@ -151,26 +150,3 @@ class FarLeases:
     async def _tokens(self, method: str, *arguments: Any) -> list[str]:
         lost: list[str] = await self._link.call(method, *arguments)
         return lost
-
-
-def _made(event_id: str, tenant: str, draft: Draft) -> Event:
-    """The event as users see it; where it lies is the engine's business."""
-    return Event(
-        event_id,
-        tenant,
-        0,
-        0,
-        draft.due_at,
-        draft.due_at,
-        draft.to,
-        draft.payload,
-        0,
-        draft.key,
-        content_type=draft.content_type,
-        headers=draft.headers,
-        tags=draft.tags,
-        retry=draft.retry,
-        repeat=draft.repeat,
-        expires_ms=draft.expires_ms,
-        traceparent=draft.traceparent,
-    )

@@ -94,22 +94,28 @@ class HandlerChannel:
         try:
             await handler(occurrence_of(event, delivery.attempt, delivery.epoch))
         except asyncio.CancelledError:
-            if runner not in self._overdue:
-                raise
-            self._overdue.discard(runner)
-            runner.uncancel()
-            return Outcome("timeout", f"the handler took longer than {delivery.tenant.timeout_ms} ms")
+            if runner in self._overdue:
+                return Outcome("timeout", f"the handler took longer than {delivery.tenant.timeout_ms} ms")
+            if runner.cancelling():
+                raise  # The channel is being closed.
+            return Outcome("failed", "CancelledError: something that the handler waited for was cancelled")
         except Refuse as refusal:
             return Outcome("refused", str(refusal) or "the handler refused it")
         except Exception as error:
             return Outcome("failed", f"{type(error).__name__}: {error}"[:500])
+        finally:
+            if runner in self._overdue:
+                # However the handler took its cancellation, the runner is free for the next event and its deadline.
+                self._overdue.discard(runner)
+                runner.uncancel()
         return DELIVERED
 
     def _in_thread(self, handler: Handler) -> Callable[[Occurrence], Awaitable[object]]:
         async def call(occurrence: Occurrence) -> object:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(_THREADS, "everbell-handler")
-            return await asyncio.get_running_loop().run_in_executor(self._threads, handler, occurrence)
+            result = await asyncio.get_running_loop().run_in_executor(self._threads, handler, occurrence)
+            return await result if inspect.isawaitable(result) else result
 
         return call
 

@@ -1,0 +1,236 @@
+"""Handlers in this process: async ones on virtual time, plain ones in real threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from everbell.channels.handler import HandlerChannel, Refuse
+from everbell.core.occurrence import Occurrence
+from everbell.core.retry import DELIVERED
+from everbell.core.tenant import Tenant
+from everbell.testing import VirtualClock, run_virtual
+from tests.unit.channels.fake_delivery import FakeDelivery
+
+IMPATIENT = Tenant("shop", timeout_ms=1_000)
+
+
+def deliver(handler: Callable[[Occurrence], Awaitable[object]], **fields: str) -> FakeDelivery:
+    """Deliver to an async handler, on virtual time."""
+
+    async def main(clock: VirtualClock) -> FakeDelivery:
+        channel = HandlerChannel()
+        channel.register("mail", handler)
+        delivery = FakeDelivery(fields.get("to", "handler:mail"), tenant=IMPATIENT)
+        channel.start([delivery])
+        await delivery.until_settled()
+        await channel.close()
+        return delivery
+
+    return run_virtual(main)
+
+
+def test_returning_is_success() -> None:
+    got: list[Occurrence] = []
+
+    async def handler(event: Occurrence) -> None:
+        got.append(event)
+
+    assert deliver(handler).outcome == DELIVERED
+    assert (got[0].id, got[0].payload, got[0].attempt, got[0].epoch) == ("order-17", {"order": 17}, 1, 9)
+
+
+def test_raising_is_a_failure_that_is_tried_again() -> None:
+    async def handler(event: Occurrence) -> None:
+        raise ValueError("no such user yet")
+
+    outcome = deliver(handler).outcome
+    assert (outcome.result, outcome.reason) == ("failed", "ValueError: no such user yet")
+
+
+@pytest.mark.parametrize(
+    ("refusal", "reason"), [(Refuse("gone"), "gone"), (Refuse(), "the handler refused it"), (Refuse, None)]
+)
+def test_refusing_is_final(refusal: Exception | type[Exception], reason: str | None) -> None:
+    async def handler(event: Occurrence) -> None:
+        raise refusal
+
+    outcome = deliver(handler).outcome
+    assert outcome.result == "refused"
+    assert reason is None or outcome.reason == reason
+
+
+def test_a_handler_that_is_missing_may_come() -> None:
+    async def handler(event: Occurrence) -> None: ...
+
+    outcome = deliver(handler, to="handler:absent").outcome
+    assert outcome.result == "failed"
+    assert "'absent'" in (outcome.reason or "")
+
+
+def test_a_handler_that_takes_too_long_is_cancelled() -> None:
+    ended: list[str] = []
+
+    async def handler(event: Occurrence) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append("cancelled")
+
+    assert deliver(handler).outcome.result == "timeout"
+    assert ended == ["cancelled"]
+
+
+def test_a_handler_that_resists_its_deadline_spares_nobody_after_it() -> None:
+    async def main(clock: VirtualClock) -> None:
+        # Given a runner whose handler swallowed its cancellation.
+        channel = HandlerChannel()
+
+        async def handler(event: Occurrence) -> None:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                if event.payload == "stubborn":
+                    return
+                raise
+
+        channel.register("mail", handler)
+        stubborn = FakeDelivery("handler:mail", b'"stubborn"', tenant=IMPATIENT)
+        others = [FakeDelivery("handler:mail", tenant=IMPATIENT) for _ in range(3)]
+
+        # When more come, then each of them has its deadline.
+        channel.start([stubborn])
+        await asyncio.sleep(0.5)
+        channel.start(others)
+        await stubborn.until_settled()
+        channel.start(others[:1])
+        await asyncio.sleep(30)
+
+        assert {outcome.result for other in others for outcome in other.outcomes} == {"timeout"}
+        assert [len(other.outcomes) for other in others] == [2, 1, 1]
+        await channel.close()
+
+    run_virtual(main)
+
+
+def test_a_handler_whose_own_task_was_cancelled_has_failed() -> None:
+    async def handler(event: Occurrence) -> None:
+        task = asyncio.ensure_future(asyncio.sleep(60))
+        await asyncio.sleep(0)
+        task.cancel()
+        await task
+
+    assert deliver(handler).outcome.result == "failed"
+
+
+def test_many_handlers_wait_side_by_side() -> None:
+    async def main(clock: VirtualClock) -> None:
+        channel = HandlerChannel()
+
+        async def handler(event: Occurrence) -> None:
+            await asyncio.sleep(0.5)
+
+        channel.register("mail", handler)
+        deliveries = [FakeDelivery("handler:mail") for _ in range(100)]
+        start_at = clock.now()
+        channel.start(deliveries)
+        for delivery in deliveries:
+            await delivery.until_settled()
+
+        assert clock.now() == start_at + 500
+        await channel.close()
+
+    run_virtual(main)
+
+
+def test_what_is_no_longer_wanted_is_not_delivered() -> None:
+    async def main(clock: VirtualClock) -> None:
+        channel = HandlerChannel()
+        got: list[Occurrence] = []
+
+        async def handler(event: Occurrence) -> None:
+            got.append(event)
+
+        channel.register("mail", handler)
+        unwanted = FakeDelivery("handler:mail", wanted=False)
+        channel.start([unwanted])
+        await asyncio.sleep(1)
+        assert (got, unwanted.outcomes) == ([], [])
+        await channel.close()
+
+    run_virtual(main)
+
+
+def test_closing_gives_up_without_settling() -> None:
+    async def main(clock: VirtualClock) -> None:
+        channel = HandlerChannel()
+
+        async def handler(event: Occurrence) -> None:
+            await asyncio.sleep(0.9)
+
+        channel.register("mail", handler)
+        delivery = FakeDelivery("handler:mail")
+        channel.start([delivery])
+        await asyncio.sleep(0.5)
+        await channel.close()
+        await asyncio.sleep(5)
+        assert delivery.outcomes == []
+
+    run_virtual(main)
+
+
+def test_a_plain_function_runs_in_a_thread_and_does_not_hold_up_the_loop() -> None:
+    async def main() -> None:
+        channel = HandlerChannel()
+        released = threading.Event()
+        threads: list[str] = []
+
+        def handler(event: Occurrence) -> None:
+            threads.append(threading.current_thread().name)
+            assert released.wait(10)
+
+        async def quick(event: Occurrence) -> None: ...
+
+        channel.register("slow", handler)
+        channel.register("quick", quick)
+        slow, fast = FakeDelivery("handler:slow"), FakeDelivery("handler:quick")
+        channel.start([slow, fast])
+        assert await fast.until_settled() == DELIVERED
+        assert slow.outcomes == []
+        released.set()
+        assert await slow.until_settled() == DELIVERED
+        assert threads[0].startswith("everbell-handler")
+        await channel.close()
+
+    asyncio.run(main())
+
+
+def test_a_plain_function_may_refuse_fail_or_return_something_to_await() -> None:
+    async def main() -> None:
+        channel = HandlerChannel()
+        awaited: list[str] = []
+
+        def refuse(event: Occurrence) -> None:
+            raise Refuse("no")
+
+        def fail(event: Occurrence) -> None:
+            raise OSError("down")
+
+        async def remember(event: Occurrence) -> None:
+            awaited.append(event.id)
+
+        channel.register("refuse", refuse)
+        channel.register("fail", fail)
+        channel.register("indirect", lambda event: remember(event))
+        deliveries = [FakeDelivery(f"handler:{name}") for name in ("refuse", "fail", "indirect")]
+        channel.start(deliveries)
+        results = [(await delivery.until_settled()).result for delivery in deliveries]
+
+        assert results == ["refused", "failed", "delivered"]
+        assert awaited == ["order-17"]
+        await channel.close()
+
+    asyncio.run(main())

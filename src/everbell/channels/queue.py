@@ -156,7 +156,9 @@ class QueueChannel:
         waiting = self._waiting.setdefault(queue, deque())
         waiting.append(waker)
         try:
-            await asyncio.wait_for(waker, timeout_s)
+            # Not `wait_for`, which may take no notice that a worker hung up in the moment when it is woken.
+            async with asyncio.timeout(timeout_s):
+                await waker
         except TimeoutError:
             pass
         finally:

@@ -1,0 +1,208 @@
+"""What an answer over HTTP means for an event, with a pool that answers as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from everbell.channels.http import HttpChannel
+from everbell.channels.http_client import HttpFailure, HttpPool, HttpReply, HttpRequest
+from everbell.core.retry import Outcome, Result
+from everbell.core.tenant import Tenant
+from tests.unit.channels.fake_delivery import FakeDelivery
+
+NOW = 1_767_225_600_000  # Thu, 01 Jan 2026 00:00:00 GMT
+BATCHING = Tenant("shop", batch=3)
+
+
+class FixedClock:
+    def now(self) -> int:
+        return NOW
+
+
+class FakePool:
+    """Keeps what is sent, and answers everything alike."""
+
+    def __init__(self, answer: HttpReply | HttpFailure) -> None:
+        self.answer = answer
+        self.sent: list[tuple[HttpRequest, float]] = []
+        self.closed = False
+
+    def send(self, request: HttpRequest, timeout_s: float, done: Callable[[HttpReply | HttpFailure], None]) -> None:
+        self.sent.append((request, timeout_s))
+        asyncio.get_running_loop().call_soon(done, self.answer)
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def reply(status: int, body: bytes = b"", **headers: str) -> HttpReply:
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    head = f"HTTP/1.1 {status} Whatever\r\n{lines}content-length: 0\r\n\r\n"
+    return HttpReply(status, head.encode(), body, False)
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(test())
+
+
+def outcome_of(answer: HttpReply | HttpFailure) -> Outcome:
+    """What a single delivery is settled with."""
+
+    async def main() -> Outcome:
+        channel = HttpChannel(cast(HttpPool, FakePool(answer)), FixedClock())
+        delivery = FakeDelivery()
+        channel.start([delivery])
+        return await delivery.until_settled()
+
+    return asyncio.run(main())
+
+
+RESULTS: dict[Result, tuple[int, ...]] = {
+    "delivered": (200, 201, 202, 204, 206, 299),
+    "refused": (400, 401, 403, 404, 405, 406, 410, 411, 413, 415, 418, 422, 426, 428, 431, 451, 499),
+    "failed": (300, 301, 302, 304, 307, 308, 408, 409, 425, 429, 500, 501, 502, 503, 504, 520, 599),
+}
+
+
+@pytest.mark.parametrize(("result", "status"), [(result, status) for result in RESULTS for status in RESULTS[result]])
+def test_what_a_status_means(result: Result, status: int) -> None:
+    outcome = outcome_of(reply(status))
+
+    assert (outcome.result, outcome.code) == (result, status)
+
+
+@pytest.mark.parametrize(
+    ("kind", "result"),
+    [("timeout", "timeout"), ("refused-address", "refused"), ("connect", "failed"), ("closed", "failed")],
+)
+def test_what_no_answer_means(kind: Any, result: Result) -> None:
+    outcome = outcome_of(HttpFailure(kind, "because"))
+
+    assert outcome.result == result
+    assert "because" in (outcome.reason or "")
+
+
+@pytest.mark.parametrize(
+    ("value", "retry_after_ms"),
+    [
+        ("0", 0),
+        ("120", 120_000),
+        ("999999999999", 86_400_000),
+        ("Thu, 01 Jan 2026 00:01:00 GMT", 60_000),
+        ("Wed, 31 Dec 2025 23:59:00 GMT", 0),
+        ("Fri, 01 Jan 2027 00:00:00 GMT", 86_400_000),
+        ("soon", None),
+        ("-5", None),
+        ("1.5", None),
+        ("", None),
+    ],
+)
+def test_a_receiver_says_when_to_come_again(value: str, retry_after_ms: int | None) -> None:
+    assert outcome_of(reply(503, retry_after=value)).retry_after_ms == retry_after_ms
+
+
+def test_the_reason_shows_the_beginning_of_the_answer() -> None:
+    outcome = outcome_of(reply(503, b"overloaded \xff" + b"x" * 1_000))
+
+    assert (outcome.reason or "").startswith("HTTP 503: overloaded \ufffd")
+    assert len(outcome.reason or "") < 250
+
+
+def test_a_redirect_says_where_to_schedule_to() -> None:
+    assert "https://new.example" in (outcome_of(reply(308, location="https://new.example")).reason or "")
+
+
+def test_one_post_an_event() -> None:
+    async def test() -> None:
+        pool = FakePool(reply(204))
+        channel = HttpChannel(cast(HttpPool, pool), FixedClock())
+        deliveries = [
+            FakeDelivery("https://shop.example:8443/hook?a=b", tenant=Tenant("shop", timeout_ms=2_500)),
+            FakeDelivery(wanted=False),
+        ]
+        channel.start(deliveries)
+        await deliveries[0].until_settled()
+
+        ((request, timeout_s),) = pool.sent
+        assert (request.scheme, request.host, request.port) == ("https", "shop.example", 8443)
+        assert (request.method, request.target, request.body) == ("POST", "/hook?a=b", b'{"order": 17}')
+        assert timeout_s == 2.5
+        assert deliveries[1].outcomes == []
+        await channel.close()
+        assert pool.closed
+
+    run(test)
+
+
+def test_a_target_that_rules_have_forbidden_since_is_refused() -> None:
+    async def test() -> None:
+        pool = FakePool(reply(204))
+        channel = HttpChannel(cast(HttpPool, pool), FixedClock())
+        delivery = FakeDelivery("https://user@shop.example/")
+        channel.start([delivery])
+
+        assert delivery.outcome.result == "refused"
+        assert pool.sent == []
+
+    run(test)
+
+
+def test_batches_are_cut_by_size_and_target() -> None:
+    async def test() -> None:
+        pool = FakePool(reply(200))
+        channel = HttpChannel(cast(HttpPool, pool), FixedClock())
+        to_a = [FakeDelivery("https://shop.example/a", tenant=BATCHING, id=f"a{number}") for number in range(5)]
+        to_b = [FakeDelivery("https://shop.example/b", tenant=BATCHING, id="b")]
+        gone = FakeDelivery("https://shop.example/a", tenant=BATCHING, id="gone", wanted=False)
+        channel.start([to_a[0], gone, *to_a[1:], *to_b])
+        for delivery in (*to_a, *to_b):
+            assert (await delivery.until_settled()).result == "delivered"
+
+        batches = [(request.target, _ids(request)) for request, _ in pool.sent]
+        assert batches == [("/a", ["a0", "a1", "a2"]), ("/a", ["a3", "a4"]), ("/b", ["b"])]
+
+    run(test)
+
+
+def _ids(request: HttpRequest) -> list[str]:
+    return [event["id"] for event in msgspec.json.decode(request.body)]
+
+
+@pytest.mark.parametrize(
+    ("body", "results"),
+    [
+        (b'{"results": [{"id": "e1", "status": 503, "reason": "busy"}]}', ["delivered", "failed", "delivered"]),
+        (b' {"results": [{"id": "e0", "status": 410}, {"id": "e2", "status": 204}]}', ["refused"] + ["delivered"] * 2),
+        (b'{"results": [{"id": "unknown", "status": 500}]}', ["delivered"] * 3),
+        (b'{"ok": true}', ["delivered"] * 3),
+        (b"{broken", ["delivered"] * 3),
+        (b"thanks", ["delivered"] * 3),
+    ],
+)
+def test_the_receiver_of_a_batch_may_answer_for_each(body: bytes, results: list[Result]) -> None:
+    async def test() -> None:
+        channel = HttpChannel(cast(HttpPool, FakePool(reply(200, body))), FixedClock())
+        deliveries = [FakeDelivery(tenant=BATCHING, id=f"e{number}") for number in range(3)]
+        channel.start(deliveries)
+
+        assert [(await delivery.until_settled()).result for delivery in deliveries] == results
+
+    run(test)
+
+
+def test_a_batch_that_fails_fails_as_a_whole() -> None:
+    async def test() -> None:
+        body = b'{"results": [{"id": "e0", "status": 200}]}'
+        channel = HttpChannel(cast(HttpPool, FakePool(reply(503, body, retry_after="7"))), FixedClock())
+        deliveries = [FakeDelivery(tenant=BATCHING, id=f"e{number}") for number in range(3)]
+        channel.start(deliveries)
+
+        outcomes = [await delivery.until_settled() for delivery in deliveries]
+        assert {(outcome.result, outcome.retry_after_ms) for outcome in outcomes} == {("failed", 7_000)}
+
+    run(test)

@@ -12,7 +12,7 @@ import msgspec
 
 from everbell.bench.plot import draw
 from everbell.cli.bench import print_report, register, run_bench
-from everbell.cli.parser import Parser
+from everbell.cli.parser import FAILED, OK, Parser
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -27,6 +27,7 @@ def main() -> None:
     (RESULTS / "latest.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
     print_report(report)
     draw(report.figures, args.plot or str(RESULTS / "latest.svg"))
+    sys.exit(FAILED if report.failures else OK)
 
 
 if __name__ == "__main__":

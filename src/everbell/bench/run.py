@@ -11,6 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from everbell.bench.delivery import pull, push
+from everbell.bench.dialogue import BenchFailed
 from everbell.bench.figures import Figure
 from everbell.bench.herd import herd
 from everbell.bench.ingest import ingest, single
@@ -51,6 +52,8 @@ class Report(Struct, frozen=True):
 
     machine: Machine
     figures: tuple[Figure, ...]
+    failures: tuple[str, ...] = ()
+    """What could not be measured, and why."""
 
 
 def describe_machine() -> Machine:
@@ -66,10 +69,13 @@ def describe_machine() -> Machine:
     )
 
 
-def measure(names: Sequence[str], scene: Scene) -> Iterator[Figure]:
-    """Make the measurements one after the other; each figure is given as soon as it is known."""
+def measure(names: Sequence[str], scene: Scene) -> Iterator[Figure | str]:
+    """Make the measurements one after the other; each figure, or why there is none, as soon as it is known."""
     for name in names:
-        yield from MEASUREMENTS[name](scene)
+        try:
+            yield from MEASUREMENTS[name](scene)
+        except BenchFailed as failed:
+            yield f"{name}: {failed}"
 
 
 def _processor() -> str:

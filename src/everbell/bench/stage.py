@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter
@@ -81,6 +80,7 @@ class Stage:
 
     def __init__(self) -> None:
         self._exits = ExitStack()
+        self._servers: list[Server] = []
 
     def directory(self) -> Path:
         """A directory that will be removed."""
@@ -92,14 +92,12 @@ class Stage:
         """A server that is ready, and its port."""
         server = Server(directory or self.directory(), gateways, config)
         self._exits.callback(server.end)
+        self._servers.append(server)
         return server, server.wait_until_ready()
 
     def partner(self, module: str, plan: object) -> Partner:
         """A process of the benchmark."""
         return self._exits.enter_context(Partner(module, plan))
-
-    def on_exit(self, act: Callable[[], None]) -> None:
-        self._exits.callback(act)
 
     def __enter__(self) -> Stage:
         return self
@@ -107,6 +105,10 @@ class Stage:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if isinstance(error, BenchFailed):
+            words = "; ".join(server.last_words() for server in self._servers)
+            self._exits.close()
+            raise BenchFailed(f"{error}; the server's last words: {words}" if words else str(error)) from error
         self._exits.close()
 
 

@@ -16,9 +16,9 @@ from everbell.bench.scene import Progress as Tell
 from everbell.bench.scene import Scene
 from everbell.bench.table import lines_of, machine_line
 from everbell.cli.options import add_json_option, positive
-from everbell.cli.parser import OK, Parser, add_command
+from everbell.cli.parser import FAILED, OK, Parser, add_command
 from everbell.cli.printing import print_json
-from everbell.cli.reporting import note
+from everbell.cli.reporting import complain, note
 from everbell.cli.terminal import Progress
 from everbell.clock import SystemClock
 
@@ -63,11 +63,16 @@ def run_bench(args: argparse.Namespace, *, shows_progress: bool = True) -> Repor
     scene = Scene(scale_of(quick=args.quick, events=args.events), args.gateways, _Bars(shows_progress).begin)
     names: Sequence[str] = args.only or list(MEASUREMENTS)
     figures: list[Figure] = []
-    for figure in measure(names, scene):
-        figures.append(figure)
+    failures: list[str] = []
+    for result in measure(names, scene):
+        if isinstance(result, str):
+            failures.append(result)
+            complain("bench", result)
+            continue
+        figures.append(result)
         if shows_progress:
-            note(f"{figure.goal.work}: {figure.value:,.2f} {figure.goal.unit}")
-    return Report(machine, tuple(figures))
+            note(f"{result.goal.work}: {result.value:,.2f} {result.goal.unit}")
+    return Report(machine, tuple(figures), tuple(failures))
 
 
 def print_report(report: Report) -> None:
@@ -85,7 +90,7 @@ def _bench(args: argparse.Namespace) -> int:
         print_report(report)
     if args.plot:
         draw(report.figures, args.plot)
-    return OK
+    return FAILED if report.failures else OK
 
 
 class _Bars:

@@ -12,17 +12,19 @@ from everbell.bench.scale import QUICK, Scale, scale_of
 from everbell.bench.scene import Scene
 from everbell.cli import bench
 from everbell.cli.main import main
-from everbell.cli.parser import OK, USAGE
+from everbell.cli.parser import FAILED, OK, USAGE
 
 FIGURE = Figure(Goal("bulk ingest", "events/s", 80, 150), 100, (Baseline("bare RocksDB", 200),), 9.5, 80.0)
 
 
 class Runs(list[tuple[Sequence[str], Scene]]):
-    """What was asked to be measured."""
+    """What was asked to be measured, and what comes of it."""
 
-    def measure(self, names: Sequence[str], scene: Scene) -> Iterator[Figure]:
+    results: Sequence[Figure | str] = (FIGURE,)
+
+    def measure(self, names: Sequence[str], scene: Scene) -> Iterator[Figure | str]:
         self.append((names, scene))
-        yield FIGURE
+        yield from self.results
 
 
 @pytest.fixture
@@ -83,3 +85,13 @@ def test_a_plot_that_cannot_be_drawn_says_why(
     assert main(["bench", "--plot", str(tmp_path / "figures.svg")]) != OK
 
     assert "everbell[bench]" in capsys.readouterr().err
+
+
+def test_what_could_not_be_measured_is_told_beside_the_rest(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    runs.results = (FIGURE, "herd: the server ended")
+
+    assert main(["bench"]) == FAILED
+
+    told = capsys.readouterr()
+    assert "bulk ingest" in told.out
+    assert told.err == "everbell bench: herd: the server ended\n"

@@ -161,13 +161,15 @@ class QueueChannel:
                 await waker
         except TimeoutError:
             pass
+        except asyncio.CancelledError:
+            if waker.done():
+                self._wake(queue)  # It was woken for an event that it will not take.
+            raise
         finally:
             if waker in waiting:
                 waiting.remove(waker)
-            if not waiting:
-                self._waiting.pop(queue, None)
-            elif self._ready.get(queue):
-                self._wake(queue)  # It may have been woken for an event that it did not take.
+            if not waiting and self._waiting.get(queue) is waiting:
+                del self._waiting[queue]
 
     def _wake(self, queue: tuple[str, str], *, everybody: bool = False) -> None:
         waiting = self._waiting.get(queue)

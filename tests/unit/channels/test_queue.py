@@ -244,6 +244,24 @@ def test_many_events_wake_many_workers() -> None:
     play(scene)
 
 
+def test_workers_that_were_woken_in_vain_are_woken_again() -> None:
+    async def scene(queues: Queues) -> None:
+        # Given three workers that are woken at once, while the first takes everything.
+        greedy, *others = [asyncio.ensure_future(queues.lease(limit, wait_ms=20_000)) for limit in (10, 1, 1)]
+        await asyncio.sleep(0.1)
+        queues.due(3)
+        assert len(await greedy) == 3
+        await asyncio.sleep(1)
+
+        # When more become due, then the others are still there.
+        woken_at = queues.clock.now()
+        queues.due(2)
+        await asyncio.gather(*others)
+        assert queues.clock.now() == woken_at
+
+    play(scene)
+
+
 def test_a_stop_sends_the_workers_home() -> None:
     async def scene(queues: Queues) -> None:
         workers = [asyncio.ensure_future(queues.lease(wait_ms=20_000)) for _ in range(3)]

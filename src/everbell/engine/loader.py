@@ -4,6 +4,10 @@ Its front moves through each partition up to `lookahead_ms` from now, oldest par
 event is further away is not touched. Behind the front, it goes back for the events of flows that had no room, when
 they have room again. Both reads go through the scribe, one at a time, so nothing can be stored between reading and
 deciding.
+
+After an outage the oldest events go first: what is past due is read in steps of time, all partitions up to the end of
+one step before any of them goes further. A step is as long as it takes to find about `STEP_PAGES` pages of events, so a
+dense backlog is read in short steps and a thin one in long ones.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from functools import partial
 
 from everbell.clock import Clock
 from everbell.core.event import Event, position, position_at
+from everbell.core.time import DAY_MS
 from everbell.engine.floor import Floor
 from everbell.engine.flow import Flow, Skip
 from everbell.engine.partition import Partition
@@ -21,6 +26,7 @@ from everbell.stores.port import Page, Poison, Store
 
 _log = logging.getLogger("everbell.engine")
 
+STEP_PAGES = 4
 FLOWS_TRIED = 32
 """How many starved flows are looked at for one read; the others have their turn next."""
 
@@ -45,10 +51,17 @@ class Loader:
         self._page_events = page_events
         self._back_turn = False
         self._front_wanted = True
+        self._step_ms = 16
+        self._step_until_at = 0
+        self._step_events = 0
 
     def tick(self) -> None:
         """Time has passed: the front may have to move."""
         self._front_wanted = True
+
+    def next_at(self) -> int:
+        """When the first event is due that is not read yet, at the earliest."""
+        return min(partition.next_at for partition in self._partitions)
 
     def next_read(self) -> Read | None:
         """The read to do now, if any. Front and back take turns, so neither a herd nor its followers starve."""
@@ -61,13 +74,31 @@ class Loader:
         return front or back
 
     def _next_front(self) -> Read | None:
-        until_at = self._clock.now() + self._lookahead_ms
+        now = self._clock.now()
+        until_at = now + self._lookahead_ms
         partition = min(self._partitions, key=_next_at)
-        return partial(self._read_front, partition, until_at) if partition.next_at <= until_at else None
+        if partition.next_at > until_at:
+            return None
+        if partition.next_at < now:
+            until_at = min(until_at, self._step_for(partition.next_at))
+        return partial(self._read_front, partition, until_at)
+
+    def _step_for(self, next_at: int) -> int:
+        """The end of the step in which the oldest event lies that is past due and was not read yet."""
+        if next_at > self._step_until_at:
+            wanted = STEP_PAGES * self._page_events
+            if self._step_events < wanted // 2:
+                self._step_ms = min(self._step_ms * 2, DAY_MS)
+            elif self._step_events > wanted * 2:
+                self._step_ms = max(self._step_ms // 2, 1)
+            self._step_events = 0
+            self._step_until_at = next_at + self._step_ms
+        return self._step_until_at
 
     async def _read_front(self, partition: Partition, until_at: int) -> None:
         page = await self._store.page(partition.index, partition.checkpoint, until_at, self._page_events)
         await self._bury(page)
+        self._step_events += len(page.events)
         for event in page.events:
             self._floor.admit(event, partition)
         if page.more:
@@ -92,7 +123,7 @@ class Loader:
 
     async def _read_back(self, flow: Flow, partition: Partition) -> None:
         skip = flow.skips[partition.index]
-        until_at = position_at(partition.checkpoint)
+        until_at = min(position_at(partition.checkpoint), self._step_behind(flow, skip))
         page = await self._store.page(partition.index, skip.position - 1, until_at, self._page_events)
         await self._bury(page)
         for event in page.events:
@@ -105,7 +136,15 @@ class Loader:
             if page.more:
                 skip.position = _last_position(page) + 1
                 return
+            if page.next_at is not None and page.next_at <= position_at(partition.checkpoint):
+                skip.position = position(page.next_at, 0)
+                return
         partition.unskip(flow)
+
+    def _step_behind(self, flow: Flow, skip: Skip) -> int:
+        """How far to go back for the events behind a skip before those behind the flow's next one have their turn."""
+        others = (other.position for other in flow.skips.values() if other is not skip)
+        return position_at(max(skip.position, min(others, default=skip.position))) + self._step_ms
 
     def _is_behind(self, event: Event, flow: Flow, skip: Skip) -> bool:
         return self._floor.flow_of(event) is flow or skip.concerns(event)

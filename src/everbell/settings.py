@@ -126,6 +126,7 @@ class Settings(Struct, frozen=True):
     store: str
     host: str
     port: int
+    on_loopback: bool
     gateways: int
     engine: EngineSettings
     partitions: int
@@ -153,6 +154,7 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | N
         store=values["store"],
         host=host,
         port=port,
+        on_loopback=_is_loopback(host),
         gateways=values["gateways"],
         engine=EngineSettings(
             memory_bytes=values["memory"],

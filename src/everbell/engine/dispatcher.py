@@ -59,7 +59,7 @@ class Dispatcher:
         entry.flow.in_flight += 1
         self.in_flight += 1
         if entry.attempt == 1:
-            self.lateness(now - event.due_at)
+            self.lateness(now - event.run_at)
         return True
 
     def settle(self, entry: Entry, outcome: Outcome) -> None:

@@ -44,6 +44,7 @@ _log = logging.getLogger("everbell.engine")
 
 _SWEEP_RECORDS = 2_000
 _SWEEP_S = 30.0
+_TICK_S_MAX = 5.0
 
 
 class EngineSettings(Struct, frozen=True):
@@ -90,7 +91,9 @@ class Engine:
         self._agenda = Agenda(clock, self._ring)
         self.dispatcher = Dispatcher(clock, epoch, settings.in_flight)
         budget = Budget(settings.memory_bytes)
-        self.floor = floor = Floor(partitions, budget, self._agenda, self.dispatcher, tenants, self._channel_for)
+        self.floor = floor = Floor(
+            partitions, budget, self._agenda, self.dispatcher, tenants, self._channel_for, self._near_at
+        )
         self._lanes = Lanes(store, scribe, self.dispatcher, floor)
         self._loader = Loader(store, clock, partitions, floor, settings.lookahead_ms, settings.page_events)
         self._outcomes = outcomes = Outcomes(clock, entropy, scribe, floor, self._lanes, self.meter)
@@ -101,6 +104,7 @@ class Engine:
         self.dispatcher.on_expired = outcomes.expired
         self.dispatcher.lateness = self.meter.began
         floor.on_room = scribe.nudge
+        floor.on_early = self._tick_for
         self._ticker: asyncio.TimerHandle | None = None
         self._started_at = self._swept_at = clock.now()
 
@@ -153,7 +157,12 @@ class Engine:
         elif not self.floor.give_way(entry):
             self._lanes.enter(entry)
 
+    def _near_at(self) -> int:
+        """What is due until then belongs into memory."""
+        return self._clock.now() + self._settings.lookahead_ms
+
     def _tick(self) -> None:
+        """Time has passed: move the loader's front, and look after what is done now and then."""
         self._loader.tick()
         self._scribe.nudge()
         self._lanes.resume_left(self._partitions, self._started_at)
@@ -161,8 +170,19 @@ class Engine:
         if now - self._swept_at >= _SWEEP_S * 1_000:
             self._swept_at = now
             self._scribe.read(self._sweep)
-        loop = asyncio.get_running_loop()
-        self._ticker = loop.call_later(self._settings.lookahead_ms / 4_000, self._tick)
+        self._tick_within(max(self._loader.next_at() - now, self._settings.lookahead_ms) / 4_000)
+
+    def _tick_for(self, run_at: int) -> None:
+        """An event lies before everything that the loader expected to find next."""
+        self._tick_within(max(run_at - self._near_at(), 0) / 1_000)
+
+    def _tick_within(self, seconds: float) -> None:
+        """Often enough to load in time and to notice a clock that steps; seldom where nothing is near."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+        seconds = min(seconds, _TICK_S_MAX)
+        self._ticker = asyncio.get_running_loop().call_later(seconds, self._tick)
+        self.floor.expected_at = self._near_at() + int(seconds * 1_000) if seconds else 0
 
     async def _sweep(self) -> None:
         """Forget records whose retention is over, some at a time."""

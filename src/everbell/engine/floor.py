@@ -34,6 +34,7 @@ class Floor:
         dispatcher: Dispatcher,
         tenants: Tenants,
         channel_for: Callable[[str], Channel],
+        near_at: Callable[[], int],
     ) -> None:
         self.entries: dict[int, Entry] = {}
         self.starved: dict[Flow, None] = {}
@@ -45,14 +46,19 @@ class Floor:
         self._tenants = tenants
         self._channel_for = channel_for
         self._flows: dict[tuple[str, str], Flow] = {}
+        self._near_at = near_at
         self.on_room: Callable[[], None] = lambda: None
+        self.on_early: Callable[[int], None] = lambda run_at: None
+        """Told of events that the loader has to find before the time in `expected_at`."""
+        self.expected_at = 0
 
     def arrive(self, event: Event) -> None:
-        """An event was just stored: it is pushed to memory if the loader has passed its place, else the loader will
-        find it."""
+        """An event was just stored: it is pushed to memory, or the loader will find it."""
         partition = self._partitions[event.partition]
-        if partition.covers(event):
+        if partition.covers(event, self._near_at()):
             self.admit(event, partition)
+        elif event.run_at < self.expected_at:
+            self.on_early(event.run_at)
 
     def admit(self, event: Event, partition: Partition) -> bool:
         """Take in an event, or leave it in the store behind a skip."""
@@ -102,7 +108,9 @@ class Floor:
     def is_behind_others(self, event: Event) -> bool:
         """Whether others of its key may come before it that were left in the store, or that are not read yet."""
         partition = self._partitions[event.partition]
-        return not partition.covers(event) or any(skip.concerns(event) for skip in partition.skips.values())
+        return not partition.covers(event, self._near_at()) or any(
+            skip.concerns(event) for skip in partition.skips.values()
+        )
 
     def admit_to_lane(self, event: Event) -> Entry | None:
         """Take in an event that waited in its key's line; None when it is in memory already. Lanes bound how many."""

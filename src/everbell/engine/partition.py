@@ -25,15 +25,21 @@ class Partition:
 
     def read_to(self, run_at: int, next_at: int | None) -> None:
         """Everything up to and including `run_at` has been read."""
-        self.checkpoint = position(run_at, SEQUENCE_MAX)
+        self.checkpoint = max(self.checkpoint, position(run_at, SEQUENCE_MAX))
         self.next_at = NEVER if next_at is None else next_at
 
-    def covers(self, event: Event) -> bool:
-        """Whether the loader has passed the event's place already: then it must be pushed, else the loader will find
-        it."""
+    def covers(self, event: Event, near_at: int) -> bool:
+        """Whether an event that was just stored must be pushed to memory; if not, the loader will find it.
+
+        It must if the loader has passed its place. Where the loader has not been, but nothing is stored before the
+        event either, the checkpoint moves up to a near event by itself: an idle partition need not be read again.
+        """
         if event.position <= self.checkpoint:
             return True
         if event.run_at < self.next_at:
+            if event.run_at <= near_at:
+                self.checkpoint = position(event.run_at, SEQUENCE_MAX)
+                return True
             self.next_at = event.run_at
         return False
 

@@ -18,6 +18,7 @@ from everbell.server.far import FarLeases, FarOperations
 from everbell.server.gateways import GatewayPlan
 from everbell.server.http import HttpServer, ServerLimits
 from everbell.server.link import GatewayEnd
+from everbell.server.pages_guard import PagesGuard
 from everbell.server.problem import server_problem
 from everbell.server.process import collect_rarely
 from everbell.server.system_api import Health
@@ -54,7 +55,8 @@ class Gateway:
             backup=lambda: link.call("backup"),
         )
         limits = ServerLimits(body_bytes_max=self._plan.body_bytes_max)
-        server = HttpServer(api, limits=limits, on_problem=server_problem)
+        guard = PagesGuard(api, on_loopback=self._plan.on_loopback)
+        server = HttpServer(guard, limits=limits, on_problem=server_problem)
         await server.start(socket.socket(fileno=self._plan.listener))
         looking = asyncio.create_task(self._keep_looking(link))
         await stop.wait()

@@ -29,6 +29,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     link: int
     body_bytes_max: int
     log_level: str
+    on_loopback: bool
     default: Tenant
     tenants: tuple[Tenant, ...]
 
@@ -86,6 +87,7 @@ class Gateways:
             far.fileno(),
             settings.body_bytes_max,
             settings.log_level,
+            settings.on_loopback,
             settings.tenants.default,
             settings.tenants.named,
         )

@@ -27,6 +27,7 @@ from everbell.server.gateways import Gateways
 from everbell.server.http import HttpServer, ServerLimits
 from everbell.server.metrics import render
 from everbell.server.near import Near
+from everbell.server.pages_guard import PagesGuard
 from everbell.server.problem import server_problem
 from everbell.server.system_api import Health
 from everbell.settings import Settings, SettingsError
@@ -94,7 +95,8 @@ class Node:
             backup=self._backup,
         )
         limits = ServerLimits(body_bytes_max=self._settings.body_bytes_max)
-        server = HttpServer(api, limits=limits, on_problem=server_problem)
+        guard = PagesGuard(api, on_loopback=self._settings.on_loopback)
+        server = HttpServer(guard, limits=limits, on_problem=server_problem)
         await server.start(listener)
         return server
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from everbell.errors import Conflict
+from everbell.errors import Conflict, StoreUnusable
 from everbell.server.docs_page import docs_page, front_page
 from everbell.server.message import Request, Response
 from everbell.server.views import json_response
@@ -52,7 +52,11 @@ class SystemApi:
         """Copy the store. The server says where to: nobody may choose a path on its machine from outside."""
         if self._backup is None:
             raise Conflict("there is nothing to copy here: the store is in the program that uses it")
-        return json_response(BackupView(await self._backup()), 201)
+        try:
+            path = await self._backup()
+        except StoreUnusable as reason:
+            raise Conflict(str(reason)) from None
+        return json_response(BackupView(path), 201)
 
     def healthz(self, request: Request) -> Response:
         """200 while the process is worth keeping."""

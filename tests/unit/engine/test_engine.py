@@ -412,3 +412,18 @@ def test_a_target_without_a_channel_is_no_silent_loss() -> None:
         assert seen.event.reason == "nothing here delivers to handler: targets"
 
     play(scene)
+
+
+@pytest.mark.parametrize("idle_s", [0.1, 5, 60, 3_600, 7 * 86_400])
+def test_an_event_rings_on_time_however_long_nothing_happened_before(idle_s: float) -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.pass_ms(int(idle_s * 1_000))
+
+        asked_at = stage.clock.now()
+        for name, in_ms in (("now", 0), ("near", 100), ("soon", 2_900), ("beyond the window", 20_000)):
+            await stage.schedule(name, in_ms)
+        await stage.pass_ms(30_000)
+
+        assert [got.at - asked_at for got in stage.receiver.got] == [0, 100, 2_900, 20_000]
+
+    play(scene)

@@ -27,5 +27,5 @@ def test_an_address_in_use_is_named() -> None:
 
 def test_a_ready_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "missing" / "ready"
-    with pytest.raises(SettingsError, match="--ready-file: .* cannot be written"):
+    with pytest.raises(SettingsError, match=r"--ready-file: .* cannot be written"):
         announce(settings(ready_file=str(missing)), "http://127.0.0.1:8420")

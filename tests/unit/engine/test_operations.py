@@ -1,0 +1,363 @@
+"""What users may ask: exact cancels and changes, repeated requests, versions, bulk, trying out."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from everbell.core.event import Event, Record, Repeat
+from everbell.core.retry import DELIVERED, Retry
+from everbell.core.tenant import Tenant
+from everbell.core.time import HOUR_MS, MINUTE_MS
+from everbell.engine.port import Seen
+from everbell.errors import Conflict, NotFound, StoreFull, VersionMismatch
+from everbell.stores.port import Filter
+from tests.unit.engine.stage import FAILED, REFUSED, Stage, play
+
+
+@pytest.mark.parametrize("before_ms", [0, 1, 500, 10_000])
+def test_no_attempt_starts_after_a_cancel_was_acknowledged(before_ms: int) -> None:
+    async def scene(stage: Stage) -> None:
+        event = await stage.schedule("e", 20_000)
+        await stage.pass_ms(20_000 - before_ms - 3)
+        # Given a store that takes three milliseconds, so that some cancels are stored at the moment of the due time.
+        stage.store.before_apply = lambda: asyncio.sleep(0.003)
+
+        seen = await stage.engine.operations.cancel("default", event.id)
+
+        assert seen.status == "cancelled"
+        await stage.pass_ms(HOUR_MS)
+        assert stage.receiver.got == []
+        assert await stage.status(event) == "cancelled"
+
+    play(scene)
+
+
+def test_a_cancel_that_races_with_the_due_time_is_exact_either_way() -> None:
+    async def scene(stage: Stage) -> None:
+        events = [await stage.schedule(f"e{number}", 1_000) for number in range(200)]
+        stage.receiver.takes_s = 0.01
+
+        async def cancel_at(index: int, event: Event) -> bool:
+            await stage.pass_ms(980 + index % 40)
+            try:
+                await stage.engine.operations.cancel("default", event.id)
+            except Conflict:
+                return False
+            begun = [got.at for got in stage.receiver.got if got.name == f"e{index}"]
+            await stage.pass_ms(HOUR_MS)
+            assert begun == [got.at for got in stage.receiver.got if got.name == f"e{index}"]
+            return True
+
+        cancelled = await asyncio.gather(*(cancel_at(index, event) for index, event in enumerate(events)))
+        for event, was_cancelled in zip(events, cancelled, strict=True):
+            assert await stage.status(event) == ("cancelled" if was_cancelled else "delivered")
+        assert 0 < sum(cancelled) < 200
+
+    play(scene)
+
+
+def test_an_event_that_is_cancelled_under_way_is_not_tried_again() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: None
+        event = await stage.schedule("e", key="k")
+        await stage.schedule("next", key="k")
+        await stage.settled()
+        await stage.engine.operations.cancel("default", event.id)
+        assert await stage.status(event) == "cancelled"
+        # The key waits for the attempt that is under way: two of a key never overlap.
+        assert stage.receiver.names == ["e"]
+
+        stage.receiver.settle("e", FAILED)
+        await stage.pass_ms(MINUTE_MS)
+
+        assert stage.receiver.names == ["e", "next"]
+        assert await stage.status(event) == "cancelled"
+
+    play(scene)
+
+
+def test_the_outcome_counts_when_a_cancel_under_way_could_not_be_stored() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: None
+        event = await stage.schedule("e")
+        await stage.settled()
+        stage.store.fault = StoreFull("no room")
+        stage.store.before_apply = lambda: asyncio.sleep(1)
+        cancelling = asyncio.ensure_future(stage.engine.operations.cancel("default", event.id))
+        await stage.settled()
+        stage.receiver.settle("e")
+        with pytest.raises(StoreFull):
+            await cancelling
+        stage.store.fault = stage.store.before_apply = None
+        await stage.pass_ms(MINUTE_MS)
+
+        assert stage.receiver.names == ["e"]
+        assert await stage.status(event) == "delivered"
+
+    play(scene)
+
+
+@pytest.mark.parametrize(("move_ms", "due_ms"), [(-5_000, 5_000), (5_000, 15_000), (HOUR_MS, HOUR_MS + 10_000)])
+def test_a_moved_event_rings_at_its_new_time_and_only_then(move_ms: int, due_ms: int) -> None:
+    async def scene(stage: Stage) -> None:
+        event = await stage.schedule("e", 10_000)
+        seen = await stage.engine.operations.change("default", event.id, {"due_at": event.due_at + move_ms}, None)
+        assert seen.event.version == 2
+        await stage.pass_ms(2 * HOUR_MS)
+
+        assert [got.at - stage.start_at for got in stage.receiver.got] == [due_ms]
+
+    play(scene)
+
+
+def test_a_change_at_the_moment_of_dispatch_goes_out_or_is_refused() -> None:
+    async def scene(stage: Stage) -> None:
+        events = [await stage.schedule(f"e{number}", 1_000) for number in range(100)]
+
+        async def change_at(index: int, event: Event) -> bool:
+            await stage.pass_ms(980 + index % 40)
+            try:
+                await stage.engine.operations.change("default", event.id, {"payload": f"new{index}".encode()}, None)
+            except Conflict:
+                return False
+            return True
+
+        changed = await asyncio.gather(*(change_at(index, event) for index, event in enumerate(events)))
+        await stage.pass_ms(MINUTE_MS)
+        expected = {f"new{index}" if was else f"e{index}" for index, was in enumerate(changed)}
+        assert sorted(stage.receiver.names) == sorted(expected)
+        assert 0 < sum(changed) < 100
+
+    play(scene)
+
+
+def test_a_change_of_what_is_under_way_is_refused() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: None
+        event = await stage.schedule("e")
+        await stage.settled()
+        assert await stage.status(event) == "delivering"
+
+        with pytest.raises(Conflict):
+            await stage.engine.operations.change("default", event.id, {"payload": b"new"}, None)
+        stage.receiver.settle("e")
+        await stage.settled()
+        assert await stage.status(event) == "delivered"
+
+    play(scene)
+
+
+def test_a_change_names_the_version_that_it_changes() -> None:
+    async def scene(stage: Stage) -> None:
+        operations = stage.engine.operations
+        event = await stage.schedule("e", HOUR_MS)
+        await operations.change("default", event.id, {"payload": b"two"}, 1)
+
+        for stale in (
+            operations.change("default", event.id, {"payload": b"three"}, 1),
+            operations.cancel("default", event.id, 1),
+            operations.replace("default", event.id, stage.draft("four"), 1),
+        ):
+            with pytest.raises(VersionMismatch):
+                await stale
+        assert (await operations.cancel("default", event.id, 2)).status == "cancelled"
+
+    play(scene)
+
+
+def test_of_two_changes_of_one_version_one_is_made() -> None:
+    async def scene(stage: Stage) -> None:
+        event = await stage.schedule("e", HOUR_MS)
+        changes = [
+            stage.engine.operations.change("default", event.id, {"payload": str(number).encode()}, 1)
+            for number in range(10)
+        ]
+        results = await asyncio.gather(*changes, return_exceptions=True)
+
+        assert sum(isinstance(result, Seen) for result in results) == 1
+        assert sum(isinstance(result, VersionMismatch) for result in results) == 9
+
+    play(scene)
+
+
+def test_concurrent_changes_without_a_version_are_all_made_in_turn() -> None:
+    async def scene(stage: Stage) -> None:
+        event = await stage.schedule("e", 1_000)
+        changes = [
+            stage.engine.operations.change("default", event.id, {"payload": str(number).encode()}, None)
+            for number in range(10)
+        ]
+        await asyncio.gather(*changes)
+        await stage.pass_ms(MINUTE_MS)
+
+        assert (await stage.engine.operations.get("default", event.id)).event.version == 11
+        assert len(stage.receiver.got) == 1
+
+    play(scene)
+
+
+def test_a_repeated_request_finds_the_event_and_another_one_is_told() -> None:
+    async def scene(stage: Stage) -> None:
+        event = await stage.schedule("e", 1_000, id="order-17")
+
+        again = await stage.ask("e", 5_000, id="order-17")
+        assert again == Seen(event, "scheduled", created=False)
+        assert isinstance(await stage.ask("other", 1_000, id="order-17"), Conflict)
+
+        # The same after it was delivered: it does not run again.
+        await stage.pass_ms(MINUTE_MS)
+        late = await stage.ask("e", id="order-17")
+        assert isinstance(late, Seen)
+        assert (late.status, late.created) == ("delivered", False)
+        assert isinstance(await stage.ask("other", id="order-17"), Conflict)
+        await stage.pass_ms(MINUTE_MS)
+        assert stage.receiver.names == ["e"]
+
+    play(scene)
+
+
+def test_a_put_creates_or_replaces() -> None:
+    async def scene(stage: Stage) -> None:
+        operations = stage.engine.operations
+        made = await operations.replace("default", "order-17", stage.draft("one", 5_000, id="order-17"), None)
+        assert made.created
+        replaced = await operations.replace("default", "order-17", stage.draft("two", 1_000, id="order-17"), None)
+        assert not replaced.created
+        assert replaced.event.version == 2
+        await stage.pass_ms(MINUTE_MS)
+        assert stage.receiver.names == ["two"]
+
+        with pytest.raises(Conflict):
+            await operations.replace("default", "order-17", stage.draft("three", id="order-17"), None)
+        with pytest.raises(VersionMismatch):
+            await operations.replace("default", "new", stage.draft("four", id="new"), 3)
+
+    play(scene)
+
+
+def test_the_key_of_an_event_stays() -> None:
+    async def scene(stage: Stage) -> None:
+        event = await stage.schedule("e", HOUR_MS, id="order-17", key="a")
+        with pytest.raises(Conflict):
+            await stage.engine.operations.replace("default", event.id, stage.draft("e", id="order-17", key="b"), None)
+
+    play(scene)
+
+
+def test_what_does_not_exist_is_not_found() -> None:
+    async def scene(stage: Stage) -> None:
+        event = await stage.schedule("e", HOUR_MS)
+        operations = stage.engine.operations
+        for tenant, event_id in (("default", "absent"), ("other", event.id), ("default", "ev_" + "0" * 32)):
+            for asked in (operations.get, operations.cancel, operations.ring, operations.redrive, operations.try_out):
+                with pytest.raises(NotFound):
+                    await asked(tenant, event_id)
+
+    play(scene)
+
+
+def test_what_has_ended_cannot_be_changed() -> None:
+    async def scene(stage: Stage) -> None:
+        event = await stage.schedule("e")
+        await stage.settled()
+        operations = stage.engine.operations
+        for asked in (operations.cancel, operations.ring, operations.redrive, operations.try_out):
+            with pytest.raises(Conflict):
+                await asked("default", event.id)
+
+    play(scene)
+
+
+def test_a_dead_event_is_redriven_or_cancelled_but_not_changed() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: REFUSED
+        event = await stage.schedule("e")
+        await stage.settled()
+
+        with pytest.raises(Conflict):
+            await stage.engine.operations.change("default", event.id, {"due_at": 1}, None)
+        assert (await stage.engine.operations.redrive("default", event.id)).status == "scheduled"
+        await stage.settled()
+        assert (await stage.engine.operations.cancel("default", event.id)).status == "cancelled"
+
+    play(scene)
+
+
+def test_an_event_rings_now_when_asked_and_comes_again_on_its_grid() -> None:
+    async def scene(stage: Stage) -> None:
+        event = await stage.schedule("e", HOUR_MS, repeat=Repeat(HOUR_MS, 2))
+        await stage.engine.operations.ring("default", event.id)
+        await stage.pass_ms(3 * HOUR_MS)
+
+        assert [got.at - stage.start_at for got in stage.receiver.got] == [0, 2 * HOUR_MS]
+
+    play(scene)
+
+
+def test_trying_out_changes_nothing() -> None:
+    async def scene(stage: Stage) -> None:
+        event = await stage.schedule("e", HOUR_MS)
+        stage.receiver.answer = lambda delivery: FAILED
+
+        # A trial is not an attempt, so the receiver's answer is all there is.
+        outcome = await asyncio.wait_for(stage.engine.operations.try_out("default", event.id), 1)
+
+        assert outcome == FAILED
+        stored = await stage.store.get("default", event.id)
+        assert stored == event
+        queued = await stage.schedule("q", HOUR_MS, to="queue:work")
+        with pytest.raises(Conflict):
+            await stage.engine.operations.try_out("default", queued.id)
+
+    play(scene)
+
+
+def test_all_that_match_are_cancelled_or_redriven() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: REFUSED
+        for number in range(1_200):
+            await stage.schedule(f"e{number}", HOUR_MS, tags=("even",) if number % 2 == 0 else ("odd",))
+        for number in range(30):
+            await stage.schedule(f"dead{number}")
+        await stage.settled()
+
+        assert await stage.engine.operations.cancel_matching(Filter("default", tag="even")) == 600
+        assert await stage.engine.operations.cancel_matching(Filter("default", tag="even")) == 0
+        stage.receiver.answer = lambda delivery: DELIVERED
+        assert await stage.engine.operations.redrive_matching(Filter("default", "dead")) == 30
+        await stage.settled()
+
+        tally = (await stage.engine.operations.counts())["default"]
+        assert (tally.pending, tally.cancelled, tally.delivered, tally.dead) == (600, 600, 30, 0)
+
+    play(scene)
+
+
+def test_tenants_do_not_see_each_other() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.schedule("mine", HOUR_MS, tenant="shop", id="same")
+        await stage.schedule("yours", HOUR_MS, tenant="bank", id="same")
+
+        assert await stage.engine.operations.cancel_matching(Filter("shop")) == 1
+        found, _ = await stage.engine.operations.find(Filter("bank"), None, 10)
+        assert [seen.event.id for seen in found] == ["same"]
+        assert not isinstance(found[0].event, Record)
+
+    play(scene)
+
+
+def test_a_caller_that_gives_up_leaves_the_change_made() -> None:
+    async def scene(stage: Stage) -> None:
+        event = await stage.schedule("e", 2_000, retry=Retry(3, 1, 1))
+        stage.store.before_apply = lambda: asyncio.sleep(1)
+        cancelling = asyncio.ensure_future(stage.engine.operations.cancel("default", event.id))
+        await stage.settled()
+        cancelling.cancel()
+        await stage.pass_ms(MINUTE_MS)
+
+        assert stage.receiver.got == []
+        assert await stage.status(event) == "cancelled"
+
+    play(scene, tenants=[Tenant()])

@@ -6,11 +6,13 @@ import asyncio
 
 import pytest
 
+from everbell.core.event import Event
 from everbell.core.retry import DELIVERED, Retry
 from everbell.core.tenant import Tenant
 from everbell.core.time import HOUR_MS, MINUTE_MS
 from everbell.engine import lanes
 from everbell.engine.engine import EngineSettings
+from everbell.engine.port import Seen
 from everbell.errors import StoreFull
 from everbell.stores.port import Block, Unblock
 from tests.unit.engine.stage import FAILED, REFUSED, Stage, play
@@ -170,7 +172,7 @@ def test_a_crowded_line_goes_to_the_store_and_comes_back_in_order() -> None:
         await stage.pass_ms(1_000)
 
         # Then they wait in the store, not in memory.
-        waiting = await stage.store.waiting(stage.store.partitions and _partition(stage), "default", "k", -1, 1_000)
+        waiting = await stage.store.waiting(_partition(stage), "default", "k", -1, 1_000)
         assert len(waiting.events) > 200
         assert len(stage.engine.floor.entries) <= lanes.LINE_IN_MEMORY + 1
 
@@ -182,6 +184,10 @@ def test_a_crowded_line_goes_to_the_store_and_comes_back_in_order() -> None:
         assert stage.store._heads == {}
 
     play(scene)
+
+
+async def _change(stage: Stage, event: Event, fields: dict[str, int]) -> Seen:
+    return await stage.engine.operations.change("default", event.id, fields, None)
 
 
 def _partition(stage: Stage) -> int:
@@ -273,11 +279,11 @@ def test_a_head_whose_edit_the_full_store_refuses_keeps_its_place(edit: str) -> 
 
         # When an edit of the first fails.
         stage.store.fault = StoreFull("no room")
+        operations = stage.engine.operations
+        later = {"due_at": head.due_at + HOUR_MS}
+        asked = operations.cancel("default", head.id) if edit == "cancel" else _change(stage, head, later)
         with pytest.raises(StoreFull):
-            if edit == "cancel":
-                await stage.engine.operations.cancel("default", head.id)
-            else:
-                await stage.engine.operations.change("default", head.id, {"due_at": head.due_at + HOUR_MS}, None)
+            await asked
         stage.store.fault = None
 
         # Then it is still the first.

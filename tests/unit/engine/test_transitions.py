@@ -15,19 +15,19 @@ from tests.unit.engine.stage import FAILED, REFUSED, Stage, play
 Scene = Callable[[Stage], Awaitable[None]]
 
 
-async def behind_a_refused_head(stage: Stage, **fields: int) -> tuple[Event, Event]:
+async def behind_a_refused_head(stage: Stage, expires_ms: int | None = None) -> tuple[Event, Event]:
     """A dead head, and one that waits behind it in the store."""
     stage.receiver.answer = lambda delivery: REFUSED
     head = await stage.schedule("head", key="k")
-    follower = await stage.schedule("follower", 10, key="k", **fields)
+    follower = await stage.schedule("follower", 10, key="k", expires_ms=expires_ms)
     await stage.pass_ms(1_000)
     assert await stage.status(follower) == "waiting"
     return head, follower
 
 
-async def free_the_follower(stage: Stage, outcome: Outcome, **fields: int) -> None:
+async def free_the_follower(stage: Stage, outcome: Outcome, expires_ms: int | None = None) -> None:
     """Let the one that waited be attempted from its line."""
-    head, _ = await behind_a_refused_head(stage, **fields)
+    head, _ = await behind_a_refused_head(stage, expires_ms)
     stage.receiver.answer = lambda delivery: outcome
     await stage.engine.operations.cancel("default", head.id)
     await stage.pass_ms(1_000)

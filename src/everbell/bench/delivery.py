@@ -53,7 +53,7 @@ def push(scene: Scene) -> list[Figure]:
     """POSTs to a receiver on loopback: one event each, then a hundred each."""
     return [
         _push(scene, PUSH, scene.scale.push, batch=1, in_flight=128),
-        _push(scene, PUSH_BATCH, scene.scale.push_batch, batch=100, in_flight=3_200),
+        _push(scene, PUSH_BATCH, scene.scale.push_batch, batch=100, in_flight=32),
     ]
 
 

@@ -68,8 +68,8 @@ class ReceiverOrder(Struct, frozen=True):
     """Wait until so many events have arrived, by path; then report, and start counting anew."""
 
     expect: dict[str, int]
-    until: str | None = None
-    """Lateness counts only what arrived before the last event on this path."""
+    until_ns: int | None = None
+    """Lateness counts only what arrived up to this time."""
 
 
 class Counted(Struct, frozen=True):

@@ -85,10 +85,9 @@ class Receiver:
             if loop.time() - told_s > _TELL_S:
                 told_s = loop.time()
                 say({"done": sum(arrivals.count for arrivals in self._paths.values())})
-        until_ns = None if order.until is None else self._paths[order.until.encode()].last_ns
         paths, self._paths = self._paths, defaultdict(Arrivals)
         return {
-            path.decode(): Counted(came.count, came.first_ns, came.last_ns, came.lateness(until_ns))
+            path.decode(): Counted(came.count, came.first_ns, came.last_ns, came.lateness(order.until_ns))
             for path, came in paths.items()
         }
 

@@ -19,7 +19,7 @@ _LENGTH = b"content-length: "
 
 def request(path: str, body: bytes, content_type: str = "application/json") -> bytes:
     """A POST, complete."""
-    head = f"POST {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: {content_type}\r\ncontent-length: {len(body)}\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: {content_type}\r\ncontent-length: {len(body)}\r\n\r\n"
     return head.encode("ascii") + body
 
 

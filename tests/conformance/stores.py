@@ -69,9 +69,10 @@ async def find_all(store: Store, filter: Filter, limit: int) -> list[Event | Rec
         page = await store.find(filter, cursor, limit)
         assert len(page.events) <= limit
         found.extend(page.events)
-        cursor = page.cursor
-        if cursor is None:
+        if page.cursor is None:
             return found
+        assert page.cursor != cursor, "the search does not get on"
+        cursor = page.cursor
 
 
 async def page_all(store: Store, partition: int, until_at: int, limit: int) -> tuple[list[Event], int | None]:
@@ -85,4 +86,5 @@ async def page_all(store: Store, partition: int, until_at: int, limit: int) -> t
         if not page.more:
             return events, page.next_at
         assert page.next_at is None
+        assert events[-1].position > after, "the reader does not get on"
         after = events[-1].position

@@ -5,9 +5,7 @@ write is done on the loop, for the binding holds the interpreter's lock anyway; 
 there it lets go. Reads are done on the loop: a few microseconds each, and pages are bounded.
 
 In memory, beside RocksDB's own caches: each tenant's counts, the last sequence, the epochs, the hours that have
-records, and for each partition the time before which nothing is scheduled. The last one keeps a read from the front
-of a partition from crawling over what was deleted there; it is found out by reading, and costs the writer a
-comparison.
+records, and where each partition begins.
 
 When the disk is full, RocksDB refuses every write from then on, even when there is room again. The store goes on
 reading, and opens the database again before a later apply, as soon as there is room for what recovery writes.
@@ -33,6 +31,7 @@ from everbell.stores.rocksdb_access import open_database, reading, scan, store_e
 from everbell.stores.rocksdb_batch import Batch
 from everbell.stores.rocksdb_directory import Marker, claim, free_bytes, log_bytes, mark, settle, sync_above
 from everbell.stores.rocksdb_find import Search
+from everbell.stores.rocksdb_fronts import Fronts
 from everbell.stores.rocksdb_reads import read_blocked, read_heads, read_line, read_one, read_page
 from everbell.stores.rocksdb_rows import Tally, counts_of, numbers_row, read_number, read_numbers, read_tally
 from everbell.stores.rocksdb_sweep import PAGE, forget, hours_in
@@ -41,7 +40,6 @@ from everbell.stores.semantics import partition_of_change
 RESERVE_BYTES = 64 << 20
 """Room that new events may not take, so that those that are stored can still go out."""
 _BUILT_AT_ONCE = 512
-_NEVER = (1 << 64) - 1
 
 
 class RocksdbStore:
@@ -70,7 +68,6 @@ class RocksdbStore:
             if is_new:
                 self._begin()
             self._recall()
-        self._earliest = [0] * self.partitions
         self._lock = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, "everbell-fsync")
         self._broken: str | None = None
@@ -97,6 +94,7 @@ class RocksdbStore:
         rows = scan(self._db, first, keys.after_prefix(first))
         self._counts: dict[str, Tally] = {key[len(first) :].decode(): read_tally(row) for key, row in rows}
         self._hours = hours_in(self._db)
+        self._fronts = Fronts(self._db, self.partitions)
 
     async def raise_fence(self, partitions: Sequence[int]) -> int:
         """See the port."""
@@ -120,7 +118,9 @@ class RocksdbStore:
             self._check_writable()
             self._check_fence(changes, epoch)
             self._check_room(changes)
-            batch = Batch(self._db, changes, self._counts, self.last_sequence, self._earliest)
+            with reading:
+                self._fronts.advance(self._db)
+            batch = Batch(self._db, changes, self._counts, self.last_sequence, self._fronts)
             for start in range(0, len(changes), _BUILT_AT_ONCE):
                 if start:
                     await asyncio.sleep(0)
@@ -131,18 +131,15 @@ class RocksdbStore:
                 self._counts.update(batch.counts)
                 self.last_sequence = batch.last_sequence
                 self._hours |= batch.hours
+                self._fronts.stored(batch.ends, batch.rung_at)
                 await self._sync()
             return batch.refusals
 
     async def page(self, partition: int, after: int, until_at: int, limit: int) -> Page:
         """See the port."""
-        front = position(self._earliest[partition], 0) - 1
+        front = position(self._fronts.at[partition], 0) - 1
         with reading:
-            page, first_at = read_page(self._db, partition, max(after, front), until_at, limit)
-        # An apply that is under way may already have told of an event that cannot be read yet.
-        if after <= front and not self._lock.locked():
-            self._earliest[partition] = _NEVER if first_at is None else first_at
-        return page
+            return read_page(self._db, partition, max(after, front), until_at, limit)
 
     async def waiting(self, partition: int, tenant: str, key: str, after: int, limit: int) -> Page:
         """See the port."""

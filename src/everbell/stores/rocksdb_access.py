@@ -78,8 +78,6 @@ def _options() -> Options:
     options.set_level_zero_file_num_compaction_trigger(8)
     options.set_max_background_jobs(2)
     options.set_max_open_files(512)
-    # Events leave in the order in which they are read: deletions in the front are in the way of the next read.
-    options.add_compact_on_deletion_collector_factory(1_024, 512, 0.5)
     options.set_keep_log_file_num(3)
     options.set_max_log_file_size(4 * _MIB)
     options.set_stats_dump_period_sec(0)

@@ -18,6 +18,7 @@ from everbell.core.event import Event, Record
 from everbell.core.ids import PREFIX, is_made
 from everbell.stores import rocksdb_keys as keys
 from everbell.stores.port import Add, Block, Change, Finish, Move, Refusal, Unblock
+from everbell.stores.rocksdb_fronts import Fronts
 from everbell.stores.rocksdb_rows import (
     DEAD,
     ENDED,
@@ -48,7 +49,7 @@ class Batch:
         changes: Sequence[Change],
         counts: Mapping[str, Tally],
         last_sequence: int,
-        earliest: list[int],
+        fronts: Fronts,
     ) -> None:
         self.batch = WriteBatch(raw_mode=True)
         self.refusals: dict[int, Refusal] = {}
@@ -57,11 +58,14 @@ class Batch:
         self.last_sequence = last_sequence
         self.hours: set[int] = set()
         """The hours into which records were put."""
+        self.ends = 0
+        self.rung_at = 0
+        """How many occurrences ended, and when the latest that was delivered rang."""
         self._db = db
         self._changes = changes
         self._stored_counts = counts
         self._stored_sequence = last_sequence
-        self._earliest = earliest
+        self._fronts = fronts
         self._view: dict[tuple[str, str], Stored] = {}
         self._viewed = 0
 
@@ -69,7 +73,7 @@ class Batch:
         """Take in some of the changes, in order."""
         # This loop runs for every event that is ever scheduled: it calls no more than it must.
         put, place, row = self.batch.put, keys.place_key, encode
-        earliest, changes = self._earliest, self._changes
+        fronts, changes = self._fronts.at, self._changes
         last_sequence, tenant, tally = self.last_sequence, None, [0]
         for index in range(start, stop):
             change = changes[index]
@@ -78,8 +82,8 @@ class Batch:
                 run_at = event.run_at
                 if event.id.startswith(PREFIX) and run_at == event.due_at and event.state == "scheduled":
                     partition, sequence = event.partition, event.sequence
-                    if run_at < earliest[partition]:
-                        earliest[partition] = run_at
+                    if run_at < fronts[partition]:
+                        self._fronts.lower(partition, run_at)
                     put(place(b"E", partition, run_at, sequence), EVENT_FORMAT + row(event))
                     if event.tenant != tenant:
                         tenant = event.tenant
@@ -102,6 +106,9 @@ class Batch:
             put(keys.counts_key(tenant), counts_row(tally))
         if self.last_sequence != self._stored_sequence:
             put(keys.SEQUENCE_KEY, number_row(self.last_sequence))
+        fronts = self._fronts.row()
+        if fronts is not None:
+            put(keys.FRONTS_KEY, fronts)
         return self.batch
 
     def _change(self, index: int, change: Change) -> None:
@@ -153,6 +160,9 @@ class Batch:
         place = keys.record_key(hour, tenant, event_id, occurrence)
         self.batch.put(place, record_row(record, change.keep_until_at))
         self.hours.add(hour)
+        self.ends += 1
+        if record.status == "delivered" and before.run_at > self.rung_at:
+            self.rung_at = before.run_at
         tally = self._tally(tenant)
         tally[ENDED[record.status]] += 1
         if following is not None:
@@ -181,8 +191,8 @@ class Batch:
     def _put(self, event: Event) -> bytes:
         place = keys.event_key(event)
         self.batch.put(place, event_row(event))
-        if event.state == "scheduled" and event.run_at < self._earliest[event.partition]:
-            self._earliest[event.partition] = event.run_at
+        if event.state == "scheduled" and event.run_at < self._fronts.at[event.partition]:
+            self._fronts.lower(event.partition, event.run_at)
         return place
 
     def _tally(self, tenant: str) -> Tally:

@@ -41,6 +41,7 @@ place_key = _PLACE.pack
 
 SEQUENCE_KEY = b"Msequence"
 EPOCHS_KEY = b"Mepochs"
+FRONTS_KEY = b"Mfronts"
 SHAPE_KEY = b"Mshape"
 
 

@@ -18,20 +18,19 @@ from everbell.stores.rocksdb_rows import BadRow, read_event, read_number, read_r
 _HOURS_AT_ONCE = 256
 
 
-def read_page(db: Rdict, partition: int, after: int, until_at: int, limit: int) -> tuple[Page, int | None]:
-    """A page of scheduled events, and the time of the first row that was met, None if there was none."""
+def read_page(db: Rdict, partition: int, after: int, until_at: int, limit: int) -> Page:
+    """A page of scheduled events."""
     prefix = keys.partition_prefix(b"E", partition)
     rows = scan(db, prefix + _beyond(after), keys.after_prefix(prefix))
     last = prefix + keys.within(until_at, SEQUENCE_MAX) if until_at >= 0 else prefix
-    page, first = _read_rows(rows, partition, last, limit)
-    return page, None if first is None else keys.place_of(first)[0]
+    return _read_rows(rows, partition, last, limit)
 
 
 def read_line(db: Rdict, partition: int, tenant: str, key: str, after: int, limit: int) -> Page:
     """A page of the waiting events of a key."""
     prefix = keys.line_prefix(partition, tenant, key)
     end = keys.after_prefix(prefix)
-    return _read_rows(scan(db, prefix + _beyond(after), end), partition, end, limit)[0]
+    return _read_rows(scan(db, prefix + _beyond(after), end), partition, end, limit)
 
 
 def _beyond(position: int) -> bytes:
@@ -40,25 +39,20 @@ def _beyond(position: int) -> bytes:
     return keys.within(position_at(start), start & SEQUENCE_MAX)
 
 
-def _read_rows(
-    rows: Iterator[tuple[bytes, bytes]], partition: int, last: bytes, limit: int
-) -> tuple[Page, bytes | None]:
-    """A page of the rows up to the key `last`, and the first key that was met."""
+def _read_rows(rows: Iterator[tuple[bytes, bytes]], partition: int, last: bytes, limit: int) -> Page:
+    """A page of the rows up to the key `last`."""
     events: list[Event] = []
     poison: list[Poison] = []
-    first = None
     for key, row in rows:
-        if first is None:
-            first = key
         if key > last:
-            return Page(events, False, keys.place_of(key)[0], poison), first
+            return Page(events, False, keys.place_of(key)[0], poison)
         if len(events) + len(poison) >= limit:
-            return Page(events, True, None, poison), first
+            return Page(events, True, None, poison)
         try:
             events.append(read_event(row))
         except BadRow as bad:
             poison.append(Poison(partition, *keys.place_of(key), row, str(bad), key))
-    return Page(events, False, None, poison), first
+    return Page(events, False, None, poison)
 
 
 def read_heads(db: Rdict, partition: int, names: Sequence[tuple[str, str]]) -> list[int | None]:

@@ -192,6 +192,18 @@ def test_poison_counts_towards_a_page(tmp_path: Path) -> None:
     visit(tmp_path, step)
 
 
+def test_tables_have_bloom_filters_also_after_a_restart(tmp_path: Path) -> None:
+    async def step(store: RocksdbStore) -> None:
+        await store.apply([Add(event(store.last_sequence + n)) for n in range(1, 101)], 1)
+        store._db.flush()
+        properties = store._db.property_value("rocksdb.aggregated-table-properties") or ""
+        facts = dict(fact.strip().split("=", 1) for fact in properties.split(";") if "=" in fact)
+        assert int(facts["# entries for filter"]) >= store.last_sequence
+
+    visit(tmp_path, step)
+    visit(tmp_path, step)
+
+
 # Backups
 
 

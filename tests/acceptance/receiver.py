@@ -4,7 +4,8 @@ It writes down every delivery, and does what the path asks for:
 
     /ok                   200                      /status/N        answers N; ?after=S adds Retry-After
     /slow/MS              200 after a while        /fail/K/N        answers N up to attempt K, then 200
-    /gate/NAME            200 once opened          /flaky           now and then 503, a lost answer or a pause
+    /gate/NAME            200 once it is open      /sick/NAME       500 until the gate is open
+    /flaky                now and then 503, a lost answer or a pause
     /redirect             302 to /ok               /batch/ID,ID     single results: those ids are told 503
     /drip                 a byte now and then, for ever
     /close                takes it, and hangs up   /garbage         answers what is not HTTP
@@ -18,6 +19,7 @@ import json
 import random
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -69,6 +71,8 @@ class Receiver:
         self.port = 0
         self.loop = asyncio.new_event_loop()
         self.requests = 0
+        self.counts: Counter[str] = Counter()
+        """How many events have come to each path; looking often at all that was received would slow it down."""
         self._gates: dict[str, asyncio.Event] = {}
         self._server: asyncio.Server | None = None
         self._connections: set[_Connection] = set()
@@ -204,6 +208,7 @@ class _Connection(asyncio.Protocol):
             event.request = receiver.requests
             event.order = len(receiver.received)
             receiver.received.append(event)
+            receiver.counts[event.path] += 1
         self._pending = events
         if url.path == "/ok":
             self._answer(200)
@@ -226,6 +231,9 @@ class _Connection(asyncio.Protocol):
     async def _gate(self, arguments: list[str], query: dict[str, list[str]]) -> None:
         await self._receiver.gate(arguments[0]).wait()
         self._answer(200)
+
+    async def _sick(self, arguments: list[str], query: dict[str, list[str]]) -> None:
+        self._answer(200 if self._receiver.gate(arguments[0]).is_set() else 500)
 
     async def _redirect(self, arguments: list[str], query: dict[str, list[str]]) -> None:
         self._answer(302, f"location: {self._receiver.url('/ok')}\r\n")
@@ -293,6 +301,7 @@ _ACTIONS: dict[str, Callable[[_Connection, list[str], dict[str, list[str]]], Cor
     "slow": _Connection._slow,
     "fail": _Connection._fail,
     "gate": _Connection._gate,
+    "sick": _Connection._sick,
     "redirect": _Connection._redirect,
     "flaky": _Connection._flaky,
     "drip": _Connection._drip,

@@ -8,12 +8,12 @@ from msgspec import Struct
 class Scale(Struct, frozen=True):
     """Numbers of events, each for one measurement."""
 
-    ingest: int = 1_000_000
-    whole: int = 500_000
-    single: int = 100_000
-    pull: int = 300_000
-    push: int = 120_000
-    push_batch: int = 300_000
+    ingest: int = 500_000
+    whole: int = 250_000
+    single: int = 60_000
+    pull: int = 200_000
+    push: int = 80_000
+    push_batch: int = 200_000
     late: int = 100_000
     pending_few: int = 100_000
     pending_many: int = 10_000_000

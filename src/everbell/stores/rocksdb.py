@@ -294,6 +294,7 @@ def _copy(db: Rdict, marker: Marker, path: str) -> None:
             raise StoreUnusable(f"{place} exists already: remove it, or name another directory for the backup")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        db.flush()  # Lets go of the interpreter, unlike the checkpoint, which would otherwise do this itself.
         Checkpoint(db).create_checkpoint(str(part))
         mark(part, marker)
         part.rename(target)

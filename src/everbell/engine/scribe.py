@@ -25,6 +25,7 @@ Read = Callable[[], Awaitable[None]]
 
 GROUP_CHANGES_MAX = 1_000
 """A group is one atomic write; a larger one would save little of the fsync and hold up the loop for longer."""
+READS_PER_WRITE = 2
 INTAKE_CHANGES_MAX = 50_000
 _FULL_RETRY_S = 0.5
 
@@ -110,17 +111,23 @@ class Scribe:
             while self._may_write() or not self._stopping:
                 if self._may_write():
                     await self._write(self._next_group())
-                read = self._next_read()
-                if read is not None:
-                    await read()
-                    await asyncio.sleep(0)  # An embedded store reads without waiting: the others have their turn here.
-                elif not self._may_write() and not self._stopping:
+                if not await self._read_some() and not self._may_write() and not self._stopping:
                     await self._rest()
         except Exception as broken:
             # This loop is the only writer: whatever ends it ends the engine, loudly.
             self._broken = broken if isinstance(broken, StoreError) else StoreBroken(f"the engine failed: {broken!r}")
             self._on_broken(broken)
             self._give_up(self._broken)
+
+    async def _read_some(self) -> bool:
+        """Read a few times for one write, so that a backlog comes in about as fast as it goes out."""
+        for count in range(READS_PER_WRITE):
+            read = self._next_read()
+            if read is None:
+                return count > 0
+            await read()
+            await asyncio.sleep(0)  # An embedded store reads without waiting: the others have their turn here.
+        return True
 
     async def _rest(self) -> None:
         """Wait until there is something to do; when the disk is full, only until it is worth another try."""

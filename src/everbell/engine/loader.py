@@ -27,6 +27,8 @@ from everbell.stores.port import Page, Poison, Store
 _log = logging.getLogger("everbell.engine")
 
 STEP_PAGES = 4
+PARTITIONS_AT_ONCE = 32
+"""How many partitions one read goes through, when they have little each: a busy scribe does one read for each write."""
 FLOWS_TRIED = 32
 """How many starved flows are looked at for one read; the others have their turn next."""
 
@@ -81,7 +83,7 @@ class Loader:
             return None
         if partition.next_at < now:
             until_at = min(until_at, self._step_for(partition.next_at))
-        return partial(self._read_front, partition, until_at)
+        return partial(self._read_fronts, until_at)
 
     def _step_for(self, next_at: int) -> int:
         """The end of the step in which the oldest event lies that is past due and was not read yet."""
@@ -94,6 +96,15 @@ class Loader:
             self._step_events = 0
             self._step_until_at = next_at + self._step_ms
         return self._step_until_at
+
+    async def _read_fronts(self, until_at: int) -> None:
+        """Read about one page, from as many partitions as it takes."""
+        enough = self._step_events + self._page_events
+        for _ in range(PARTITIONS_AT_ONCE):
+            partition = min(self._partitions, key=_next_at)
+            if partition.next_at > until_at or self._step_events >= enough:
+                return
+            await self._read_front(partition, until_at)
 
     async def _read_front(self, partition: Partition, until_at: int) -> None:
         page = await self._store.page(partition.index, partition.checkpoint, until_at, self._page_events)
@@ -117,11 +128,20 @@ class Loader:
                 continue
             starved[flow] = None
             if self._floor.budget.has_room_again(flow):
-                index = min(flow.skips, key=lambda index: flow.skips[index].position)
-                return partial(self._read_back, flow, self._partitions[index])
+                return partial(self._read_backs, flow)
         return None
 
-    async def _read_back(self, flow: Flow, partition: Partition) -> None:
+    async def _read_backs(self, flow: Flow) -> None:
+        """Go back for the oldest events of a flow, from partition to partition, while there is room."""
+        for _ in range(PARTITIONS_AT_ONCE):
+            if not flow.skips:
+                return
+            index = min(flow.skips, key=lambda index: flow.skips[index].position)
+            if not await self._read_back(flow, self._partitions[index]):
+                return
+
+    async def _read_back(self, flow: Flow, partition: Partition) -> bool:
+        """Read what lies behind one skip; returns whether there was room for all of it."""
         skip = flow.skips[partition.index]
         until_at = min(position_at(partition.checkpoint), self._step_behind(flow, skip))
         page = await self._store.page(partition.index, skip.position - 1, until_at, self._page_events)
@@ -131,15 +151,16 @@ class Loader:
                 break
             if self._is_behind(event, flow, skip) and not self._floor.admit_left_behind(event, partition, flow):
                 skip.position = event.position
-                return
+                return False
         else:
             if page.more:
                 skip.position = _last_position(page) + 1
-                return
+                return True
             if page.next_at is not None and page.next_at <= position_at(partition.checkpoint):
                 skip.position = position(page.next_at, 0)
-                return
+                return True
         partition.unskip(flow)
+        return True
 
     def _step_behind(self, flow: Flow, skip: Skip) -> int:
         """How far to go back for the events behind a skip before those behind the flow's next one have their turn."""

@@ -96,7 +96,7 @@ def test_a_backlog_goes_out_oldest_first(tmp_path: Path) -> None:
             mine = [place for place in late if place % 2 == target]
             displaced = [abs(here - there) for here, there in zip(mine, sorted(mine), strict=True)]
             # Oldest first, in steps: an order by chance would be out of place by a third of the whole, on average.
-            assert sum(displaced) / len(displaced) < HERD / 10
+            assert sum(displaced) / len(displaced) < HERD / 5
             assert max(mine[: len(mine) // 10]) < HERD / 2
 
 

@@ -11,6 +11,8 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
 ARGS ?=
+SEED ?= 0
+MINUTES ?= 1
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -86,6 +88,10 @@ conformance: $(VENV)/.dev system ## Run one suite per port over every adapter
 .PHONY: simulation
 simulation: $(VENV)/.dev ## Run the whole system in one thread, from seeds, under faults
 	@$(BIN)/pytest tests/simulation $(ARGS)
+
+.PHONY: sim
+sim: $(VENV)/.dev ## Simulate more seeds, as in: make sim SEED=1000 MINUTES=10
+	@$(BIN)/python -m tests.simulation.campaign --seed $(SEED) --minutes $(MINUTES)
 
 .PHONY: acceptance
 acceptance: $(VENV)/.dev system ## Run real processes, and kill some of them

@@ -46,6 +46,7 @@ class Options:
     crashes: int = 2
     cancels: float = 0.1
     moves: float = 0.1
+    touches: float = 0.05
     repeats: float = 0.05
     failing: float = 0.25
     store_full: float = 0.03
@@ -62,6 +63,7 @@ class RoughStore:
         self.partitions = inner.partitions
         self._dice = dice
         self.full = full
+        self.refused = 0
 
     @property
     def last_sequence(self) -> int:
@@ -70,6 +72,7 @@ class RoughStore:
     async def apply(self, changes: Sequence[Change], epoch: int) -> Mapping[int, Refusal]:
         await asyncio.sleep(self._dice.expovariate(200))
         if self._dice.random() < self.full:
+            self.refused += 1
             raise StoreFull("the simulated disk is full")
         result = await self.inner.apply(changes, epoch)
         await asyncio.sleep(self._dice.expovariate(200))
@@ -274,6 +277,9 @@ class World:
         elif roll < self.options.cancels + self.options.moves:
             await asyncio.sleep(pause_s)
             await self._move(tenant, result, asked)
+        elif roll < self.options.cancels + self.options.moves + self.options.touches:
+            await asyncio.sleep(pause_s)
+            await self._touch(tenant, result)
 
     async def _cancel(self, tenant: str, result: SeenEvent, asked: Asked) -> None:
         if self._engine is None:
@@ -295,6 +301,18 @@ class World:
         with suppress(Conflict, NotFound, StoreFull):
             await self._engine.operations.change(tenant, result.event.id, {"due_at": due_at}, None)
 
+    async def _touch(self, tenant: str, result: SeenEvent) -> None:
+        """Change something that must change nothing about when and in which order it is delivered."""
+        if self._engine is None:
+            return
+        with suppress(Conflict, NotFound, StoreFull):
+            await self._engine.operations.change(tenant, result.event.id, {"tags": ("touched",)}, None)
+
+    @property
+    def faults(self) -> int:
+        """How often the disk was full."""
+        return self._store.refused
+
     def _watch(self) -> None:
         if self._engine is not None:
             self.least_free = min(self.least_free, self._engine.floor.budget.free_bytes)
@@ -305,7 +323,10 @@ class World:
         self.healed = True
         self._store.full = 0
         if self._asking:
-            await asyncio.wait(self._asking)
+            _, unanswered = await asyncio.wait(self._asking, timeout=600)
+            self.broken += ["stuck: somebody who asked was never answered"] * len(unanswered)
+            for task in unanswered:
+                task.cancel()
         assert self._engine is not None
         for _ in range(HEALED_MINUTES):
             await asyncio.sleep(60)

@@ -1,0 +1,175 @@
+"""The engine's ports at both ends of a link, over a real engine on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from everbell.core.event import Event
+from everbell.core.retry import Outcome
+from everbell.core.spec import Draft
+from everbell.engine.port import Seen
+from everbell.errors import Conflict, NotFound, VersionMismatch
+from everbell.server.far import PACK_DRAFTS, FarLeases, FarOperations
+from everbell.server.link import EngineEnd, GatewayEnd
+from everbell.server.near import Near
+from everbell.server.system_api import Health
+from everbell.stores.port import Filter
+from tests.unit.engine.stage import Stage, play
+from tests.unit.server.test_link import Wire
+
+
+class Far:
+    """A gateway's ports, and what it has asked for."""
+
+    def __init__(self, stage: Stage) -> None:
+        near = Near(stage.engine.operations, stage.engine.leases, _no_backup, lambda: "up 1\n", lambda: Health("ready"))
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+        self.link, engine = GatewayEnd(), EngineEnd(self._serve(near))
+        to_engine, to_gateway = Wire(65_536), Wire(65_536)
+        to_engine.peer, to_gateway.peer = engine, self.link
+        self.link.connection_made(to_engine)
+        engine.connection_made(to_gateway)
+        self.operations = FarOperations(self.link)
+        self.leases = FarLeases(self.link)
+
+    def _serve(self, near: Near) -> Callable[[str, tuple[Any, ...]], Coroutine[Any, Any, Any]]:
+        async def serve(method: str, arguments: tuple[Any, ...]) -> Any:
+            self.calls.append((method, arguments))
+            return await near.serve(method, arguments)
+
+        return serve
+
+
+async def _no_backup() -> str:
+    return "somewhere"
+
+
+def test_events_are_scheduled_looked_at_changed_and_cancelled() -> None:
+    async def scene(stage: Stage) -> None:
+        operations = Far(stage).operations
+        (made,) = await operations.schedule("shop", [stage.draft("e", 60_000, id="order-17", tags=("t",))])
+        assert isinstance(made, Seen)
+        assert (made.event.id, made.status, made.created) == ("order-17", "scheduled", True)
+
+        seen = await operations.get("shop", "order-17")
+        assert isinstance(seen.event, Event)
+        assert seen.event.payload == b"e"
+        changed = await operations.change("shop", "order-17", {"tags": (), "expires_ms": None}, 1)
+        assert (changed.event.tags, changed.event.version) == ((), 2)
+        replaced = await operations.replace("shop", "order-17", stage.draft("f", 90_000, id="order-17"), None)
+        assert replaced.event.version == 3
+        found, cursor = await operations.find(Filter("shop"), None, 10)
+        assert ([item.event.id for item in found], cursor) == (["order-17"], None)
+        assert (await operations.counts())["shop"].pending == 1
+        assert (await operations.ring("shop", "order-17")).status == "scheduled"
+        await stage.settled()
+        assert (await operations.get("shop", "order-17")).status == "delivered"
+        for asked in (operations.cancel, operations.redrive, operations.try_out):
+            with pytest.raises(Conflict):
+                await asked("shop", "order-17")
+        with pytest.raises(NotFound):
+            await operations.get("shop", "absent")
+        with pytest.raises(VersionMismatch):
+            await operations.replace("shop", "new", stage.draft("n", id="new"), 2)
+        assert await operations.cancel_matching(Filter("shop")) == 0
+        assert await operations.redrive_matching(Filter("shop", "dead")) == 0
+
+    play(scene)
+
+
+def test_what_was_refused_or_known_is_told_by_its_place() -> None:
+    async def scene(stage: Stage) -> None:
+        operations = Far(stage).operations
+        await operations.schedule("shop", [stage.draft("e", 60_000, id="order-17")])
+        again, other, fresh = await operations.schedule(
+            "shop",
+            [
+                stage.draft("e", 60_000, id="order-17"),
+                stage.draft("other", 60_000, id="order-17"),
+                stage.draft("new", 60_000),
+            ],
+        )
+
+        assert isinstance(again, Seen)
+        assert not again.created
+        assert isinstance(other, Conflict)
+        assert isinstance(fresh, Seen)
+        assert fresh.event.id.startswith("ev_")
+
+    play(scene)
+
+
+def test_requests_of_one_turn_travel_together_and_are_answered_apart() -> None:
+    async def scene(stage: Stage) -> None:
+        far = Far(stage)
+        requests = [far.operations.schedule("shop", _drafts(stage, count)) for count in (1, 3, 2)]
+        requests.append(far.operations.schedule("bank", _drafts(stage, 1)))
+        results = await asyncio.gather(*requests)
+
+        assert [len(result) for result in results] == [1, 3, 2, 1]
+        assert [(arguments[0], len(arguments[1])) for _, arguments in far.calls] == [("shop", 6), ("bank", 1)]
+        ids = {seen.event.id for result in results for seen in result if isinstance(seen, Seen)}
+        assert len(ids) == 7
+
+    play(scene)
+
+
+def test_a_large_pack_does_not_wait_for_the_turn_to_end() -> None:
+    async def scene(stage: Stage) -> None:
+        far = Far(stage)
+        requests = [far.operations.schedule("shop", _drafts(stage, PACK_DRAFTS // 2)) for _ in range(3)]
+        await asyncio.gather(*requests)
+
+        assert [len(arguments[1]) for _, arguments in far.calls] == [PACK_DRAFTS, PACK_DRAFTS // 2]
+
+    play(scene)
+
+
+def _drafts(stage: Stage, count: int) -> list[Draft]:
+    return [stage.draft("e", 60_000) for _ in range(count)]
+
+
+def test_an_answer_for_somebody_who_left_harms_nobody() -> None:
+    async def scene(stage: Stage) -> None:
+        far = Far(stage)
+        left = far.operations.schedule("shop", _drafts(stage, 2))
+        stayed = far.operations.schedule("shop", _drafts(stage, 1))
+        left.cancel()
+
+        assert len(await stayed) == 1
+        assert (await far.operations.counts())["shop"].pending == 3
+
+    play(scene)
+
+
+def test_workers_lease_over_the_link() -> None:
+    async def scene(stage: Stage) -> None:
+        far = Far(stage)
+        for number in range(4):
+            await stage.schedule(f"e{number}", to="queue:work", tenant="shop")
+        await stage.settled()
+        one, two, three, four = await far.leases.lease("shop", "work", 10, 1_000, None)
+
+        assert await far.leases.acknowledge("shop", "work", [one.token, "stale"]) == ["stale"]
+        assert await far.leases.fail("shop", "work", {two.token: Outcome("refused", "no")}) == []
+        assert await far.leases.extend("shop", "work", [three.token, one.token], 60_000) == [one.token]
+        assert await far.leases.give_back("shop", "work", [four.token]) == []
+        tally = (await far.operations.counts())["shop"]
+        assert (tally.delivered, tally.dead, tally.pending) == (1, 1, 2)
+
+    play(scene)
+
+
+def test_health_metrics_and_backups_come_from_the_engine() -> None:
+    async def scene(stage: Stage) -> None:
+        link = Far(stage).link
+
+        assert await link.call("metrics") == "up 1\n"
+        assert await link.call("health") == Health("ready")
+        assert await link.call("backup") == "somewhere"
+
+    play(scene)

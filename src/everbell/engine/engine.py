@@ -98,7 +98,7 @@ class Engine:
         self._loader = Loader(store, clock, partitions, floor, settings.lookahead_ms, settings.page_events)
         self._outcomes = outcomes = Outcomes(clock, entropy, scribe, floor, self._lanes, self.meter)
         intake = Intake(clock, entropy, scribe, floor, self.meter, len(partitions), store.last_sequence)
-        self.leases = Leases(queues, scribe)
+        self.leases = Leases(queues, scribe, outcomes.flush)
         self.operations = Operations(store, clock, tenants, floor, intake, scribe, self._lanes, self.meter, epoch)
         self.dispatcher.on_settled = outcomes.settled
         self.dispatcher.on_expired = outcomes.expired

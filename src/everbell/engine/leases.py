@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from everbell.channels.queue import Lease, QueueChannel
 from everbell.core.retry import Outcome
@@ -16,9 +16,11 @@ class Leases:
     Each answer lists the tokens that were not held any more.
     """
 
-    def __init__(self, queues: QueueChannel, scribe: Scribe) -> None:
+    def __init__(self, queues: QueueChannel, scribe: Scribe, flush: Callable[[], None]) -> None:
         self._queues = queues
         self._scribe = scribe
+        self._flush = flush
+        """Submits the outcomes that have been collected."""
 
     async def lease(self, tenant: str, queue: str, limit: int, wait_ms: int, lease_ms: int | None) -> list[Lease]:
         """Up to `limit` due events, waiting up to `wait_ms` for the first. Raises `Stopping`."""
@@ -48,6 +50,7 @@ class Leases:
             if not stored.done():
                 stored.set_result(None)
 
+        self._flush()
         self._scribe.read(after_all_before)
         await stored
         return lost

@@ -7,7 +7,7 @@ sequence, also while a change of it is being stored, so no event can be in memor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from everbell.channels.port import Channel
 from everbell.core.event import Event
@@ -54,11 +54,18 @@ class Floor:
 
     def arrive(self, event: Event) -> None:
         """An event was just stored: it is pushed to memory, or the loader will find it."""
-        partition = self._partitions[event.partition]
-        if partition.covers(event, self._near_at()):
-            self.admit(event, partition)
-        elif event.run_at < self.expected_at:
-            self.on_early(event.run_at)
+        self.arrive_all((event,))
+
+    def arrive_all(self, events: Sequence[Event]) -> None:
+        """The same for many that were stored together, at one look at the clock."""
+        near_at = self._near_at()
+        partitions, admit = self._partitions, self.admit
+        for event in events:
+            partition = partitions[event.partition]
+            if partition.covers(event, near_at):
+                admit(event, partition)
+            elif event.run_at < self.expected_at:
+                self.on_early(event.run_at)
 
     def admit(self, event: Event, partition: Partition) -> bool:
         """Take in an event, or leave it in the store behind a skip."""

@@ -94,11 +94,9 @@ class Intake:
     ) -> list[Event | Taken | EverbellError]:
         if isinstance(refused, StoreError):
             return [refused] * len(events)
-        arrive = self._floor.arrive
         self._meter.scheduled += len(events) - len(refused)
         if not refused:
-            for event in events:
-                arrive(event)
+            self._floor.arrive_all(events)
             return list(events)
         return [self._made_or_taken(event, refused.get(index)) for index, event in enumerate(events)]
 

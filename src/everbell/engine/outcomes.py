@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple, assert_never
+from typing import assert_never
 
 from everbell.clock import Clock
 from everbell.core.event import Event
@@ -22,15 +22,9 @@ from everbell.engine.scribe import GROUP_CHANGES_MAX, Scribe
 from everbell.entropy import Entropy
 from everbell.stores.port import Block, Change, Finish, Move
 
-
-class _Settled(NamedTuple):
-    """What happens once an outcome is stored."""
-
-    entry: Entry
-    arrives: Event | None
-    """The next attempt or occurrence, which may be due already."""
-    frees: bool
-    """The next of its key may go."""
+_Settled = tuple[Entry, Event | None, bool]
+"""Once an outcome is stored: the entry that leaves memory, the attempt or occurrence that comes next, and whether the
+next of its key may go. A plain tuple, since one is made for every event."""
 
 
 class Outcomes:
@@ -105,7 +99,7 @@ class Outcomes:
         marks, followers = self._lanes.failed(entry)
         entry.blocks_key = False
         self._collect(entry, Move(entry.event, after), arrives, False, marks)
-        self._settled.extend(_Settled(follower, None, False) for follower in followers)
+        self._settled.extend((follower, None, False) for follower in followers)
 
     def _collect(
         self, entry: Entry, change: Change, arrives: Event | None, frees: bool, with_it: Sequence[Change] = ()
@@ -118,7 +112,7 @@ class Outcomes:
         entry.phase = Phase.SETTLING
         self._changes.extend(with_it)
         self._changes.append(change)
-        self._settled.append(_Settled(entry, arrives, frees))
+        self._settled.append((entry, arrives, frees))
         if entry.blocks_key:
             event = entry.event
             assert event.key is not None, "only a key can be blocked"

@@ -34,13 +34,14 @@ class Partition:
         It must if the loader has passed its place. Where the loader has not been, but nothing is stored before the
         event either, the checkpoint moves up to a near event by itself: an idle partition need not be read again.
         """
-        if event.position <= self.checkpoint:
+        run_at = event.run_at
+        if position(run_at, event.sequence) <= self.checkpoint:
             return True
-        if event.run_at < self.next_at:
-            if event.run_at <= near_at:
-                self.checkpoint = position(event.run_at, SEQUENCE_MAX)
+        if run_at < self.next_at:
+            if run_at <= near_at:
+                self.checkpoint = position(run_at, SEQUENCE_MAX)
                 return True
-            self.next_at = event.run_at
+            self.next_at = run_at
         return False
 
     def skip_for(self, event: Event, flow: Flow, besides: Flow | None = None) -> Skip | None:

@@ -22,6 +22,7 @@ T = TypeVar("T")
 TOO_DEEP = "the JSON is nested too deeply"
 
 _JSON_TYPE = re.compile(r"[^/;\s]+/(?:[^/;\s]+\+)?json\s*(?:;.*)?", re.IGNORECASE)
+_CURL_TYPE = "application/x-www-form-urlencoded"
 _LINES_TYPE = re.compile(r"application/(?:x-)?(?:ndjson|jsonl|jsonlines)\s*(?:;.*)?", re.IGNORECASE)
 _VERSION = re.compile(r'"([1-9][0-9]{0,17})"', re.ASCII)
 
@@ -71,7 +72,8 @@ def check_content_type(request: Request, *, lines: bool = False) -> None:
         is_lines = lines and _LINES_TYPE.fullmatch(content_type)
         if not is_lines and not _JSON_TYPE.fullmatch(content_type):
             wanted = "application/x-ndjson or application/json" if lines else "application/json"
-            raise WrongMediaType(f"send {wanted}, not {content_type[:64]!r}", "content-type")
+            hint = " (curl: use --json instead of -d)" if content_type == _CURL_TYPE else ""
+            raise WrongMediaType(f"send {wanted}, not {content_type[:64]!r}{hint}", "content-type")
     if headers.get("content-encoding", "identity") != "identity":
         raise WrongMediaType("send the body without compression", "content-encoding")
 

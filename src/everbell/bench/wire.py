@@ -19,8 +19,9 @@ _LENGTH = b"content-length: "
 
 def request(path: str, body: bytes, content_type: str = "application/json") -> bytes:
     """A POST, complete."""
-    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: {content_type}\r\ncontent-length: {len(body)}\r\n\r\n"
-    return head.encode("ascii") + body
+    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+    fields = f"content-type: {content_type}\r\ncontent-length: {len(body)}\r\n\r\n"
+    return (head + fields).encode("ascii") + body
 
 
 def split_message(data: bytes) -> tuple[int, int] | None:

@@ -17,6 +17,9 @@ START_AT = 1_767_225_600_000
 """Where virtual time begins unless told otherwise: 2026-01-01T00:00:00Z."""
 
 
+_RESOLUTION_S = 1e-6
+
+
 class Deadlock(Exception):
     """Everything waits, and nothing will ever happen."""
 
@@ -50,6 +53,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._now_s = 0.0
         super().__init__(_Jump(self._advance))
+        # Timers count as due within this. A nanosecond, as usual, is less than a float of some months can tell apart.
+        self._clock_resolution = _RESOLUTION_S
 
     def time(self) -> float:
         return self._now_s
@@ -67,7 +72,7 @@ class VirtualClock:
 
     def now(self) -> int:
         # A hair is added because a sum of float seconds may end just below the millisecond it stands for.
-        return self.offset_ms + int(self._loop.time() * 1_000 + 1e-6)
+        return self.offset_ms + int((self._loop.time() + _RESOLUTION_S) * 1_000)
 
 
 def run_virtual(main: Callable[[VirtualClock], Coroutine[Any, Any, T]], start_at: int = START_AT) -> T:

@@ -1,0 +1,244 @@
+"""The one writer: groups, order of reads and writes, overload, full and broken stores."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import pytest
+
+from everbell.core.event import Event
+from everbell.engine import scribe as scribe_module
+from everbell.engine.scribe import GROUP_CHANGES_MAX, Scribe
+from everbell.errors import Fenced, Overloaded, StoreBroken, StoreError, StoreFull
+from everbell.stores.port import Add, Refusal
+from everbell.testing import VirtualClock, run_virtual
+from tests.unit.engine.stage import WatchedStore
+
+Told = list[Mapping[int, Refusal] | StoreError]
+
+
+class Desk:
+    """A scribe at work on a store that takes ten milliseconds for a write."""
+
+    def __init__(self) -> None:
+        self.store = WatchedStore(1)
+        self.store.before_apply = lambda: asyncio.sleep(0.01)
+        self.broken: list[BaseException] = []
+        self.scribe = Scribe(self.store, 1, self.broken.append)
+        self.told: Told = []
+        self._sequence = 0
+
+    def add(self, count: int = 1) -> list[Add]:
+        made = []
+        for _ in range(count):
+            self._sequence += 1
+            made.append(Add(Event(f"e{self._sequence}", "t", 0, self._sequence, 5, 5, "queue:q", b"", 1)))
+        return made
+
+    def submit(self, count: int = 1, *, must: bool = True) -> None:
+        self.scribe.submit(self.add(count), self.told.append, must=must)
+
+    def take_in(self, count: int = 1) -> None:
+        self.scribe.take_in(self.add(count), self.told.append)
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(group) for group in self.store.applied]
+
+
+def at_work(scene: Callable[[Desk], Coroutine[Any, Any, None]]) -> None:
+    async def main(clock: VirtualClock) -> None:
+        desk = Desk()
+        await desk.store.raise_fence([0])
+        desk.scribe.start(lambda: None)
+        await scene(desk)
+        await desk.scribe.stop()
+
+    run_virtual(main)
+
+
+def test_one_alone_waits_for_nobody() -> None:
+    async def scene(desk: Desk) -> None:
+        began_s = asyncio.get_running_loop().time()
+        done = asyncio.Event()
+        desk.scribe.submit(desk.add(), lambda _: done.set(), must=True)
+        await done.wait()
+
+        assert asyncio.get_running_loop().time() - began_s == pytest.approx(0.01)
+        assert desk.sizes == [1]
+
+    at_work(scene)
+
+
+def test_those_that_come_during_a_write_share_the_next() -> None:
+    async def scene(desk: Desk) -> None:
+        desk.submit()
+        await asyncio.sleep(0.005)
+        for _ in range(100):
+            desk.submit()
+            desk.take_in()
+        await asyncio.sleep(0.1)
+
+        assert desk.sizes == [1, 200]
+        assert desk.told == [{}] * 201
+
+    at_work(scene)
+
+
+def test_a_group_has_a_limit() -> None:
+    async def scene(desk: Desk) -> None:
+        for _ in range(5):
+            desk.submit(GROUP_CHANGES_MAX // 2)
+        await asyncio.sleep(0.1)
+
+        assert sum(desk.sizes) == 5 * GROUP_CHANGES_MAX // 2
+        assert max(desk.sizes) <= GROUP_CHANGES_MAX
+
+    at_work(scene)
+
+
+def test_what_is_under_way_comes_before_what_is_new() -> None:
+    async def scene(desk: Desk) -> None:
+        desk.submit()
+        await asyncio.sleep(0.005)
+        for _ in range(3):
+            desk.take_in(GROUP_CHANGES_MAX)
+        desk.submit()
+        await asyncio.sleep(0.1)
+
+        assert desk.sizes == [1, GROUP_CHANGES_MAX + 1, GROUP_CHANGES_MAX, GROUP_CHANGES_MAX]
+
+    at_work(scene)
+
+
+def test_each_is_told_its_own_refusals() -> None:
+    async def scene(desk: Desk) -> None:
+        taken = desk.add()
+        desk.submit()
+        desk.scribe.submit([*desk.add(), *taken], desk.told.append, must=True)
+        desk.scribe.submit([*taken, *desk.add()], desk.told.append, must=True)
+        await asyncio.sleep(0.1)
+
+        assert desk.told == [{}, {}, {0: Refusal(taken[0].event)}]
+
+    at_work(scene)
+
+
+def test_a_read_runs_after_everything_that_was_submitted_before_it() -> None:
+    async def scene(desk: Desk) -> None:
+        seen: list[int] = []
+
+        async def read() -> None:
+            seen.append(sum(desk.sizes))
+
+        desk.submit(3)
+        desk.scribe.read(read)
+        desk.submit(GROUP_CHANGES_MAX * 3)
+        desk.scribe.read(read)
+        await asyncio.sleep(1)
+
+        assert seen[0] >= 3
+        assert seen[1] == 3 + GROUP_CHANGES_MAX * 3
+
+    at_work(scene)
+
+
+def test_too_much_at_once_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scribe_module, "INTAKE_CHANGES_MAX", 100)
+
+    async def scene(desk: Desk) -> None:
+        desk.take_in(100)
+        with pytest.raises(Overloaded):
+            desk.take_in()
+        # What has happened already is never refused.
+        desk.submit()
+        await asyncio.sleep(0.1)
+        desk.take_in()
+        await asyncio.sleep(0.1)
+
+        assert sum(desk.sizes) == 102
+
+    at_work(scene)
+
+
+def test_a_full_store_refuses_what_can_be_refused_and_keeps_the_rest() -> None:
+    async def scene(desk: Desk) -> None:
+        full = desk.store.fault = StoreFull("no room")
+        desk.submit(must=True)
+        desk.submit(must=False)
+        desk.take_in()
+        await asyncio.sleep(0.2)
+        assert desk.told == [full, full]
+        with pytest.raises(StoreFull):
+            desk.take_in()
+
+        desk.store.fault = None
+        await asyncio.sleep(2)
+        assert desk.told == [full, full, {}]
+        assert desk.broken == []
+        desk.take_in()
+        await asyncio.sleep(1)
+        assert desk.sizes == [1, 1]
+
+    at_work(scene)
+
+
+def test_a_stop_stores_what_was_submitted() -> None:
+    async def scene(desk: Desk) -> None:
+        for _ in range(10):
+            desk.submit(GROUP_CHANGES_MAX)
+        await desk.scribe.stop()
+
+        assert sum(desk.sizes) == 10 * GROUP_CHANGES_MAX
+
+    at_work(scene)
+
+
+def test_a_stop_on_a_full_store_ends_all_the_same() -> None:
+    async def scene(desk: Desk) -> None:
+        desk.store.fault = StoreFull("no room")
+        desk.submit()
+        await asyncio.wait_for(desk.scribe.stop(), 60)
+
+        assert desk.told == []
+
+    at_work(scene)
+
+
+@pytest.mark.parametrize("fault", [StoreBroken("fsync failed"), Fenced("taken over")])
+def test_after_a_failure_nothing_is_written_and_nobody_hears_of_success(fault: StoreError) -> None:
+    async def scene(desk: Desk) -> None:
+        desk.store.fault = fault
+        desk.submit()
+        await asyncio.sleep(0.1)
+        desk.store.fault = None
+        with pytest.raises(type(fault)):
+            desk.submit(must=False)
+        with pytest.raises(type(fault)):
+            desk.take_in()
+        await asyncio.sleep(10)
+
+        assert desk.broken == [fault]
+        assert {} not in desk.told
+        assert desk.sizes == []
+
+    at_work(scene)
+
+
+def test_idle_work_is_done_when_there_is_room() -> None:
+    async def main(clock: VirtualClock) -> None:
+        desk = Desk()
+        left = [1, 2, 3]
+
+        async def work() -> None:
+            left.pop()
+
+        desk.scribe.start(lambda: work if left else None)
+        desk.scribe.nudge()
+        await asyncio.sleep(0.1)
+        assert left == []
+        await desk.scribe.stop()
+
+    run_virtual(main)

@@ -1,0 +1,107 @@
+"""The near future: rung in order, never early, a herd in slices."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from everbell.channels.nowhere import NowhereChannel
+from everbell.core.event import Event
+from everbell.core.tenant import Tenant
+from everbell.engine.agenda import SLICE, Agenda
+from everbell.engine.dispatcher import Dispatcher
+from everbell.engine.entry import Entry, Phase
+from everbell.engine.flow import Flow
+from everbell.testing import VirtualClock, run_virtual
+
+
+class Bells:
+    """An agenda, and what it rang."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.rung: list[tuple[int, int]] = []
+        self.agenda = Agenda(clock, self._ring)
+        self._dispatcher = Dispatcher(clock, 1, 100)
+        self._flow = Flow(Tenant(), "queue:q", NowhereChannel())
+
+    def _ring(self, entry: Entry) -> None:
+        entry.phase = Phase.READY
+        self.rung.append((entry.event.sequence, self.clock.now()))
+
+    def add(self, sequence: int, in_ms: int) -> Entry:
+        at = self.clock.now() + in_ms
+        entry = Entry(Event("e", "t", 0, sequence, at, at, "queue:q", b"", 1), self._flow, self._dispatcher)
+        self.agenda.add(entry)
+        return entry
+
+
+def play(scene: Callable[[Bells], Coroutine[Any, Any, None]]) -> None:
+    async def main(clock: VirtualClock) -> None:
+        await scene(Bells(clock))
+
+    run_virtual(main)
+
+
+def test_entries_ring_at_their_time_in_order() -> None:
+    async def scene(bells: Bells) -> None:
+        start_at = bells.clock.now()
+        for sequence, in_ms in ((4, 2_500), (2, 10), (3, 10), (1, 10), (5, 0)):
+            bells.add(sequence, in_ms)
+        await asyncio.sleep(3)
+
+        rung = [(sequence, at - start_at) for sequence, at in bells.rung]
+        assert rung == [(5, 0), (1, 10), (2, 10), (3, 10), (4, 2_500)]
+
+    play(scene)
+
+
+def test_an_earlier_entry_comes_before_the_one_that_was_waited_for() -> None:
+    async def scene(bells: Bells) -> None:
+        bells.add(1, 900)
+        await asyncio.sleep(0.1)
+        bells.add(2, 100)
+        await asyncio.sleep(1)
+
+        assert [sequence for sequence, _ in bells.rung] == [2, 1]
+
+    play(scene)
+
+
+def test_an_entry_that_is_gone_does_not_ring() -> None:
+    async def scene(bells: Bells) -> None:
+        for phase in (Phase.GONE, Phase.SETTLING, Phase.UNDER_WAY):
+            bells.add(1, 10).phase = phase
+        await asyncio.sleep(1)
+
+        assert bells.rung == []
+
+    play(scene)
+
+
+def test_a_herd_leaves_turns_to_others() -> None:
+    async def scene(bells: Bells) -> None:
+        for sequence in range(3 * SLICE):
+            bells.add(sequence, -1)
+        turns = []
+        while len(bells.rung) < 3 * SLICE:
+            turns.append(len(bells.rung))
+            await asyncio.sleep(0)
+
+        assert {SLICE, 2 * SLICE} <= set(turns)
+        assert [sequence for sequence, _ in bells.rung] == list(range(3 * SLICE))
+
+    play(scene)
+
+
+def test_after_a_stop_nothing_rings() -> None:
+    async def scene(bells: Bells) -> None:
+        bells.add(1, 10)
+        bells.agenda.stop()
+        bells.add(2, 5)
+        await asyncio.sleep(1)
+
+        assert bells.rung == []
+
+    play(scene)

@@ -1,0 +1,74 @@
+"""Who may start: fair between tenants and targets, capped for each and over all."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from everbell.core.retry import DELIVERED
+from everbell.core.tenant import Tenant
+from everbell.engine.engine import EngineSettings
+from tests.unit.engine.stage import Stage, play
+
+
+def test_a_target_gets_no_more_than_the_tenants_cap() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.takes_s = 1
+        for number in range(20):
+            await stage.schedule(f"e{number}", 100)
+        await stage.pass_ms(30_000)
+
+        assert stage.receiver.most_open == 3
+        assert stage.receiver.names == [f"e{number}" for number in range(20)]
+
+    play(scene, tenants=[Tenant(in_flight=3)])
+
+
+def test_all_targets_together_get_no_more_than_the_engines_cap() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.takes_s = 1
+        for number in range(40):
+            await stage.schedule(f"e{number}", 100, to=f"https://host{number % 10}.example")
+        await stage.pass_ms(30_000)
+
+        assert stage.receiver.most_open == 5
+        assert len(stage.receiver.got) == 40
+
+    play(scene, settings=EngineSettings(in_flight=5))
+
+
+def test_a_small_tenant_has_its_turn_beside_a_large_one() -> None:
+    async def scene(stage: Stage) -> None:
+        # Given a thousand events of one tenant before two of another, all due at once.
+        stage.receiver.takes_s = 0.1
+        for number in range(1_000):
+            await stage.schedule(f"large-{number}", 1_000, tenant="large")
+        for number in range(2):
+            await stage.schedule(f"small-{number}", 1_000, tenant="small")
+        await stage.pass_ms(60_000)
+
+        small = [got.at - stage.start_at for got in stage.receiver.got if got.name.startswith("small")]
+        # Then the small one waits for the first free slots at most, and not for its turn behind a thousand.
+        assert max(small) <= 1_100
+
+    play(scene, tenants=[Tenant("large", in_flight=1_000)], settings=EngineSettings(in_flight=100))
+
+
+def test_flows_of_one_tenant_take_turns() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: None
+        for number in range(300):
+            await stage.schedule(f"e{number}", 1_000, to=f"https://host{number % 3}.example")
+        await stage.pass_ms(2_000)
+
+        # Then all three hosts have some of the slots.
+        started = Counter(got.event.to for got in stage.receiver.got)
+        assert sum(started.values()) == 150
+        assert min(started.values()) >= 20
+
+        stage.receiver.answer = lambda delivery: DELIVERED
+        for delivery in list(stage.receiver.open):
+            stage.receiver.settle(delivery.event.payload.decode())
+        await stage.pass_ms(10_000)
+        assert len(stage.receiver.got) == 300
+
+    play(scene, settings=EngineSettings(in_flight=150))

@@ -31,7 +31,6 @@ class Delivery(Protocol):
         """Report what came of the attempt; exactly once for every `begin` that said yes."""
         ...
 
-
     def give_back(self) -> None:
         """Take back the `begin`: nobody got the event, so there was no attempt. Instead of `settle`."""
         ...

@@ -91,7 +91,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("gateways", "0", _number(0, 64), "processes that do HTTP and JSON before the engine", "N"),
     Setting("memory", "128MiB", lambda text: parse_size(text, "memory"), "what events in memory may take", "SIZE"),
     Setting(
-        "lookahead", "3s", lambda text: parse_duration(text, "lookahead"), "how far ahead events are loaded", "TIME"
+        "lookahead", "5s", lambda text: parse_duration(text, "lookahead"), "how far ahead events are loaded", "TIME"
     ),
     Setting("in_flight", "4096", _number(1, 1_000_000), "attempts under way at a time, over all targets", "N"),
     Setting("drain", "10s", lambda text: parse_duration(text, "drain"), "how long a stop waits for attempts", "TIME"),

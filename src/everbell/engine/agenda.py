@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from everbell.clock import Clock
 from everbell.engine.entry import Entry, Phase
 
-SLICE = 500
+SLICE = 5_000
 """How many events ring before others get a turn on the loop: a herd must not hold up intake or outcomes."""
 
 NEVER = 1 << 62

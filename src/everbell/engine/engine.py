@@ -52,7 +52,7 @@ class EngineSettings(Struct, frozen=True):
 
     memory_bytes: int = 128 * 1024 * 1024
     """What events in memory may take: the near future, what is due and what is under way."""
-    lookahead_ms: int = 3_000
+    lookahead_ms: int = 5_000
     """How far ahead the loader reads."""
     page_events: int = 500
     in_flight: int = 4_096

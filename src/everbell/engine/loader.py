@@ -51,7 +51,7 @@ class Loader:
         self._floor = floor
         self._lookahead_ms = lookahead_ms
         self._page_events = page_events
-        self._back_turn = False
+        self._turn = 0
         self._front_wanted = True
         self._step_ms = 16
         self._step_until_at = 0
@@ -66,14 +66,23 @@ class Loader:
         return min(partition.next_at for partition in self._partitions)
 
     def next_read(self) -> Read | None:
-        """The read to do now, if any. Front and back take turns, so neither a herd nor its followers starve."""
-        self._back_turn = not self._back_turn
-        back = self._next_back() if self._floor.starved else None
-        if back is not None and self._back_turn:
+        """The read to do now, if any.
+
+        Front and back take turns, so neither a herd nor its followers starve. A front that is behind the time has three
+        turns of four: what it has not reached yet may be somebody's only event, while a flow that left events behind
+        has others in memory.
+        """
+        self._turn = (self._turn + 1) % 4
+        is_behind = self._front_wanted and self.next_at() < self._clock.now()
+        backs_turn = self._turn == 0 if is_behind else self._turn % 2 == 0
+        back = self._next_back() if self._floor.starved and (backs_turn or not self._front_wanted) else None
+        if back is not None:
             return back
         front = self._next_front() if self._front_wanted else None
         self._front_wanted = front is not None
-        return front or back
+        if front is None and self._floor.starved and not backs_turn:
+            return self._next_back()
+        return front
 
     def _next_front(self) -> Read | None:
         now = self._clock.now()

@@ -100,6 +100,8 @@ class Outcomes:
         entry.blocks_key = False
         self._collect(entry, Move(entry.event, after), arrives, False, marks)
         self._settled.extend((follower, None, False) for follower in followers)
+        # At once: the lane is gone from memory, so whoever asks the store about the key from now on must find the mark.
+        self.flush()
 
     def _collect(
         self, entry: Entry, change: Change, arrives: Event | None, frees: bool, with_it: Sequence[Change] = ()

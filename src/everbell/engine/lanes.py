@@ -104,8 +104,10 @@ class Lanes:
             if held_up:
                 self._left[index] = held_up
             for tenant, key in lines:
-                if (tenant, key) not in held_up:
-                    self.resume(index, tenant, key)
+                if (tenant, key) not in held_up and (tenant, key) not in self._lanes:
+                    # The mark may be another's by now: an event of the key that came due meanwhile set the line going.
+                    lane = self._lanes[tenant, key] = Lane(index, tenant, key)
+                    self._ask(lane)
 
     def enter(self, entry: Entry) -> None:
         """The entry is due. It is dispatched when its turn in its key has come."""

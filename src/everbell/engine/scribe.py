@@ -31,14 +31,18 @@ _FULL_RETRY_S = 0.5
 
 
 class Unit:
-    """Changes that are stored in one atomic write. `must` marks what has happened already and cannot be refused."""
+    """Changes that are stored in one atomic write.
 
-    __slots__ = ("changes", "done", "must")
+    `must` marks what has happened already and cannot be refused, `is_new` what only adds events.
+    """
 
-    def __init__(self, changes: Sequence[Change], done: Done, must: bool) -> None:
+    __slots__ = ("changes", "done", "is_new", "must")
+
+    def __init__(self, changes: Sequence[Change], done: Done, *, must: bool, is_new: bool = False) -> None:
         self.changes = changes
         self.done = done
         self.must = must
+        self.is_new = is_new
 
 
 class Scribe:
@@ -59,6 +63,7 @@ class Scribe:
         self._full: StoreFull | None = None
         self._broken: StoreError | None = None
         self._full_until_s = 0.0
+        """When it is worth a try again."""
         self._idle_work: Callable[[], Read | None] = lambda: None
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -70,10 +75,10 @@ class Scribe:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="everbell-scribe")
 
     def submit(self, changes: Sequence[Change], done: Done, *, must: bool) -> None:
-        """Store changes of events that are known already, and call back. Raises `StoreFull`, unless they `must`."""
-        if not must:
-            self._check_room()
-        self._units.append(Unit(changes, done, must))
+        """Store changes of events that are known already, and call back."""
+        if self._broken is not None and not must:
+            raise self._broken
+        self._units.append(Unit(changes, done, must=must))
         self._submitted += 1
         self._wake.set()
 
@@ -86,7 +91,7 @@ class Scribe:
         self._check_room()
         if self._intake_size >= INTAKE_CHANGES_MAX:
             raise Overloaded("the store is too slow for what comes in; nothing of this request was stored")
-        self._intake.append(Unit(changes, done, must=False))
+        self._intake.append(Unit(changes, done, must=False, is_new=True))
         self._intake_size += len(changes)
         self._wake.set()
 
@@ -132,18 +137,24 @@ class Scribe:
     async def _rest(self) -> None:
         """Wait until there is something to do; when the disk is full, only until it is worth another try."""
         self._wake.clear()
-        left_s = self._full_until_s - _now_s()
-        if self._full is None or left_s <= 0:
+        left_s = self._left_s()
+        if left_s == 0:
             await self._wake.wait()
             return
         with suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), left_s)
 
+    def _left_s(self) -> float:
+        """How long to leave a full disk alone. A hair does not count: a loop's clock may be unable to pass it."""
+        left_s = 0.0 if self._full is None else self._full_until_s - _now_s()
+        return left_s if left_s > 0.001 else 0.0
+
     def _may_write(self) -> bool:
         if not self._units and not self._intake:
             return False
-        # What cannot be stored before a stop is attempted again after the restart: its outcome counts as unknown.
-        return self._full is None or (_now_s() >= self._full_until_s and not self._stopping)
+        if self._stopping and self._full is not None and self._full_until_s > 0:
+            return False  # There is no room: what is left is attempted again after the restart, its outcome unknown.
+        return self._left_s() == 0
 
     def _next_read(self) -> Read | None:
         """What was asked for, once all that was submitted before it is stored; or idle work."""
@@ -192,20 +203,25 @@ class Scribe:
     def _check_room(self) -> None:
         if self._broken is not None:
             raise self._broken
-        if self._full is not None and _now_s() < self._full_until_s:
+        if self._full is not None and self._left_s() > 0:
             raise self._full
 
     def _hold(self, group: list[Unit], full: StoreFull) -> None:
-        """The disk is full: refuse what can be refused, and keep what cannot, in its order, for another try."""
+        """The disk is full: refuse what can be refused, and keep the rest, in its order, for another try.
+
+        New events are refused first, for there may be room for everything else: the store keeps some in reserve.
+        """
+        had_new = any(unit.is_new for unit in group)
         self._full = full
-        self._full_until_s = _now_s() + _FULL_RETRY_S
+        self._full_until_s = 0.0 if had_new else _now_s() + _FULL_RETRY_S
         waiting = [*group, *self._units, *self._intake]
-        self._units = deque(unit for unit in waiting if unit.must)
+        kept = [unit for unit in waiting if not unit.is_new and (had_new or unit.must)]
+        self._units = deque(kept)
         self._intake.clear()
         self._intake_size = 0
         self._stored = self._submitted - len(self._units)
         for unit in waiting:
-            if not unit.must:
+            if unit.is_new or not (had_new or unit.must):
                 unit.done(full)
 
     def _report(self, group: list[Unit], refused: Mapping[int, Refusal]) -> None:

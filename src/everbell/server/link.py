@@ -8,6 +8,7 @@ one call, and what was made is answered by its id alone, for the gateway still h
 from __future__ import annotations
 
 import asyncio
+import logging
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
@@ -24,6 +25,8 @@ from everbell.engine.port import Seen
 from everbell.errors import EverbellError, InvalidInput, Overloaded
 from everbell.server.system_api import Health
 from everbell.stores.port import Counts, Filter
+
+_log = logging.getLogger("everbell.server")
 
 _LENGTH = struct.Struct(">I")
 _NOTHING = Raw(b"\xc0")
@@ -203,6 +206,10 @@ class EngineEnd(_Frames):
             result = await self._serve(ask.method, _ARGUMENTS[ask.method].decode(ask.arguments))
         except EverbellError as refused:
             self.send(Answer(ask.number, _NOTHING, pack_error(refused)))
+        except Exception as error:
+            # Whoever asked must not wait for ever; what went wrong inside is for the log.
+            _log.exception("a call of a gateway failed: %s", ask.method)
+            self.send(Answer(ask.number, _NOTHING, pack_error(EverbellError(f"{ask.method} failed: {error!r}"))))
         else:
             self.send(Answer(ask.number, Raw(_encode(result))))
 

@@ -115,6 +115,7 @@ class Scribe:
         try:
             while self._may_write() or not self._stopping:
                 if self._may_write():
+                    await asyncio.sleep(0)  # Whoever is about to ask in this turn of the loop shares the fsync.
                     await self._write(self._next_group())
                 if not await self._read_some() and not self._may_write() and not self._stopping:
                     await self._rest()

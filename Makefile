@@ -25,6 +25,11 @@ LOGS := .build/test
 # What the tests need from the system, as command=package.
 SYSTEM_TOOLS ?= strace=strace
 
+# The servers that some tests talk to, as file=package: Debian keeps them out of PATH. Where one cannot be had, its tests
+# are skipped and say so, unless EVERBELL_REQUIRE_SERVICES=1.
+SERVICES ?= /usr/lib/postgresql/*/bin/postgres=postgresql /usr/share/java/zookeeper.jar=libzookeeper-java \
+	/usr/bin/java=default-jre-headless
+
 # The tool that writes the lock files. It runs only for `make lock`, in an environment that is thrown away.
 LOCK_TOOL := uv==0.13.7
 
@@ -49,6 +54,10 @@ help: ## Show this list
 .PHONY: run
 run: $(VENV)/.runtime ## Start a server; options go into ARGS, as in: make run ARGS="--listen 127.0.0.1:9000"
 	@exec $(BIN)/everbell serve $(ARGS)
+
+.PHONY: services
+services: $(VENV)/.dev services-installed ## Start PostgreSQL and ZooKeeper as the tests do, print their URLs, run until interrupted
+	@exec $(BIN)/python -m tests.services
 
 .PHONY: bench
 bench: $(VENV)/.bench ## Measure this machine; options go into ARGS
@@ -82,7 +91,7 @@ unit: $(VENV)/.dev ## Run the unit tests
 	@$(BIN)/pytest tests/unit $(ARGS)
 
 .PHONY: conformance
-conformance: $(VENV)/.dev system ## Run one suite per port over every adapter
+conformance: $(VENV)/.dev system services-installed ## Run one suite per port over every adapter
 	@$(BIN)/pytest tests/conformance $(ARGS)
 
 .PHONY: simulation
@@ -94,7 +103,7 @@ sim: $(VENV)/.dev ## Simulate more seeds, as in: make sim SEED=1000 MINUTES=10
 	@$(BIN)/python -m tests.simulation.campaign --seed $(SEED) --minutes $(MINUTES)
 
 .PHONY: acceptance
-acceptance: $(VENV)/.dev system ## Run real processes, and kill some of them
+acceptance: $(VENV)/.dev system services-installed ## Run real processes, and kill some of them
 	@$(BIN)/pytest tests/acceptance $(ARGS)
 
 .PHONY: fix
@@ -111,6 +120,12 @@ venv: $(VENV)/.dev ## Make the environment for development
 system: ## Install the system tools that the tests need, where they are missing
 	@missing=; for tool in $(SYSTEM_TOOLS); do command -v "$${tool%%=*}" >/dev/null || missing+="$${missing:+ }$${tool#*=}"; done; \
 	if [ -n "$$missing" ]; then $(call apt_install,$$missing); fi
+
+.PHONY: services-installed
+services-installed:
+	@missing=; for service in $(SERVICES); do \
+		compgen -G "$${service%%=*}" >/dev/null || missing+="$${missing:+ }$${service#*=}"; done; \
+	if [ -n "$$missing" ]; then ( $(call apt_install,$$missing) ) || [ "$${EVERBELL_REQUIRE_SERVICES:-}" != 1 ]; fi
 
 .PHONY: lock
 lock: ## Write the lock files again from pyproject.toml; ARGS=--upgrade takes the newest releases

@@ -1,0 +1,29 @@
+"""`make services`: the servers that the tests use, for people. Prints their URLs and runs until it is interrupted."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import ExitStack
+
+from tests.services.postgres import PostgresServer
+from tests.services.process import ServiceMissing
+from tests.services.zookeeper import ZookeeperServer
+
+
+def main() -> None:
+    with ExitStack() as running:
+        for kind in (PostgresServer, ZookeeperServer):
+            try:
+                server = running.enter_context(kind())
+            except ServiceMissing as missing:
+                print(f"not here: {missing}", flush=True)
+            else:
+                print(server.url, flush=True)
+        print("running until interrupted; the data goes when they stop", flush=True)
+        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+
+
+if __name__ == "__main__":
+    # Waited for, and not handled: whatever comes meanwhile is taken when everything runs.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    main()

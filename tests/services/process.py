@@ -1,0 +1,235 @@
+"""A server of somebody else's, run by us: private folder, private port, started, stopped, killed, frozen.
+
+- The folder and the port belong to the object, so a server that was killed comes back with its data at its address.
+- The port lies below those that the kernel gives to outgoing connections. A client that keeps trying to reach a server
+  that is away could otherwise be given the server's own port, connect to itself, and keep the server from coming back.
+- A server never outlives whoever started it: the kernel ends it with its parent. The kernel means the thread that
+  started it, so all are started by one thread that stays.
+- What another process does cannot be awaited, so `start` looks again and again until the server answers. Where it ends
+  instead, or does not answer in time, the error carries the end of its log.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+PATIENCE_S = 60.0
+_LOOK_S = 0.02
+_LOG_LINES = 40
+_PORTS = range(15_000, 32_000)
+
+_starter = ThreadPoolExecutor(1, "services")
+
+
+class ServiceMissing(Exception):
+    """The server is not installed here."""
+
+
+class ServiceFailed(Exception):
+    """The server did not do as told; carries the end of its log."""
+
+
+class ServerProcess:
+    """One server. Subclasses say what to run and how to ask whether it is ready."""
+
+    name = "server"
+    end_signal = signal.SIGTERM
+    user: str | None = None
+    """Who runs it, where we are root."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix=f"everbell-{self.name}-"))
+        self.port = free_port()
+        self.log_file = self.folder / "server.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._prepared = False
+        self._frozen: list[int] = []
+
+    @property
+    def url(self) -> str:
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Fill the folder, once."""
+
+    def command(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    def is_ready(self) -> bool:
+        raise NotImplementedError
+
+    def start(self) -> str:
+        """Start it, or start it again with the same data at the same address. Returns its URL."""
+        if not self._prepared:
+            self.prepare()
+            self._prepared = True
+        with self.log_file.open("ab") as log:
+            self._process = _starter.submit(self._spawn, log.fileno()).result()
+        self._until(self.is_ready, "ready")
+        return self.url
+
+    def _spawn(self, log: int) -> subprocess.Popen[bytes]:
+        command = [*self.as_user(), "--pdeathsig", self.end_signal.name[3:], *self.command()]
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True
+        )
+
+    def stop(self) -> None:
+        """Stop it as an administrator would."""
+        process = self._running()
+        self.resume()
+        process.send_signal(self.end_signal)
+        try:
+            process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise ServiceFailed(f"{self.name} did not stop\n{self.log_end()}") from None
+        self._process = None
+
+    def kill(self) -> None:
+        """`kill -9`, with all its children: nothing of it is left to finish anything."""
+        process = self._running()
+        family = self._family()
+        for pid in family:
+            _send(pid, signal.SIGKILL)
+        process.wait(PATIENCE_S)
+        self._process = None
+        self._frozen = []
+        # Its children are not ours: they are gone when the system says so.
+        self._until(lambda: not any(map(_is_alive, family)), "gone")
+
+    def restart(self) -> str:
+        """Stop it and start it again."""
+        self.stop()
+        return self.start()
+
+    def pause(self) -> None:
+        """Freeze it with all its children: connections stay open, and nothing answers."""
+        self._running()
+        # Children that are born meanwhile are found by the next look; one that is frozen has none.
+        while new := [pid for pid in self._family() if pid not in self._frozen]:
+            for pid in new:
+                _send(pid, signal.SIGSTOP)
+            self._frozen += new
+
+    def resume(self) -> None:
+        """Let it go on."""
+        for pid in self._frozen:
+            _send(pid, signal.SIGCONT)
+        self._frozen = []
+
+    def remove(self) -> None:
+        """End it, if it runs, and remove its data."""
+        if self._process is not None:
+            self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.remove()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.remove()
+
+    def log_end(self) -> str:
+        """The last lines that it logged."""
+        lines = self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []
+        return "\n".join(lines[-_LOG_LINES:]) or "(it logged nothing)"
+
+    def run(self, *command: str, environment: Mapping[str, str] | None = None) -> None:
+        """Run a program that comes with the server, as the server's user."""
+        done = subprocess.run(
+            [*self.as_user(), *command],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            cwd=self.folder,
+            env=dict(os.environ) | dict(environment or {}),
+            check=False,
+        )
+        if done.returncode:
+            raise ServiceFailed(f"{command[0]} failed\n{done.stdout}{done.stderr}{self.log_end()}")
+
+    def as_user(self) -> list[str]:
+        """The beginning of a command that is run as the server's user."""
+        if self.user is None or os.geteuid() != 0:
+            return ["setpriv"]
+        shutil.chown(self.folder, self.user, self.user)
+        return ["setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--init-groups"]
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise ServiceFailed(f"{self.name} does not run")
+        return self._process
+
+    def _family(self) -> list[int]:
+        first = self._running().pid
+        return [first, *(pid for pid, parent in _parents() if parent == first)]
+
+    def _until(self, look: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not look():
+            ended = self._process is not None and self._process.poll() is not None
+            if ended or time.monotonic() > deadline:
+                happened = "ended instead" if ended else f"did not get there in {PATIENCE_S:.0f} s"
+                raise ServiceFailed(
+                    f"{self.name} should be {what} and {happened}; its log ends with:\n{self.log_end()}"
+                )
+            time.sleep(_LOOK_S)
+
+
+def free_port() -> int:
+    """A loopback port that was free a moment ago, out of the reach of outgoing connections."""
+    while True:
+        number = random.choice(_PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", number))
+            except OSError:
+                continue
+        return number
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and (fields := _stat(int(entry))):
+            yield int(entry), int(fields[1])
+
+
+def _is_alive(pid: int) -> bool:
+    fields = _stat(pid)
+    return bool(fields) and fields[0] not in "ZX"
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent, and more; empty when it is gone."""
+    try:
+        # The name of the program is in parentheses, and may have anything in it.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []

@@ -1,0 +1,50 @@
+"""One server of each kind for all tests of a pytest process, started by the first that asks.
+
+Whoever asks gets a place of its own on it (a schema, a path), and must not stop it. Where a server cannot be had, the
+test that asked is skipped and says why; EVERBELL_REQUIRE_SERVICES=1, which continuous integration sets, makes that a
+failure, so that nothing is skipped there unseen.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable
+from functools import cache
+from typing import TypeVar
+
+import pytest
+
+from tests.services.postgres import PostgresServer
+from tests.services.process import ServerProcess, ServiceMissing
+from tests.services.zookeeper import ZookeeperServer
+
+S = TypeVar("S", bound=ServerProcess)
+
+
+def had(make: Callable[[], S]) -> S:
+    """A new server, not started yet; or the test is skipped, or fails."""
+    try:
+        return make()
+    except ServiceMissing as missing:
+        if os.environ.get("EVERBELL_REQUIRE_SERVICES") == "1":
+            pytest.fail(str(missing))
+        pytest.skip(str(missing))
+
+
+@cache
+def postgres() -> PostgresServer:
+    """The shared PostgreSQL."""
+    return _started(had(PostgresServer))
+
+
+@cache
+def zookeeper() -> ZookeeperServer:
+    """The shared ZooKeeper."""
+    return _started(had(ZookeeperServer))
+
+
+def _started(server: S) -> S:
+    atexit.register(server.remove)
+    server.start()
+    return server

@@ -1,0 +1,77 @@
+"""A ZooKeeper for tests: one server, real, on loopback, with sessions that may be short."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+from itertools import count
+from pathlib import Path
+
+from tests.services.process import ServerProcess, ServiceMissing
+
+_JAR = Path("/usr/share/java/zookeeper.jar")
+_LOGGER_JAR = _JAR.with_name("slf4j-simple.jar")
+
+# A tick is what session time-outs are rounded to, and half of the shortest one.
+_SETTINGS = """\
+tickTime=100
+minSessionTimeout=200
+maxSessionTimeout=60000
+dataDir={folder}/data
+clientPort={port}
+clientPortAddress=127.0.0.1
+maxClientCnxns=0
+admin.enableServer=false
+4lw.commands.whitelist=srvr
+"""
+
+
+class ZookeeperServer(ServerProcess):
+    """`with ZookeeperServer() as server:` for a server that a test may stop, kill or freeze; `shared.zookeeper()` for
+    one that nobody may.
+    """
+
+    name = "zookeeper"
+    end_signal = signal.SIGTERM
+
+    def __init__(self) -> None:
+        if not _JAR.exists():
+            raise ServiceMissing(f"ZooKeeper is not in {_JAR} (on Debian: apt-get install libzookeeper-java)")
+        self._java = shutil.which("java")
+        if self._java is None:
+            raise ServiceMissing("ZooKeeper needs java (on Debian: apt-get install default-jre-headless)")
+        super().__init__()
+        self._numbers = count(1)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"zookeeper://{self.address}/everbell"
+
+    def fresh_path(self) -> str:
+        """The URL of a path that nobody has used; it does not exist yet. Costs nothing."""
+        return f"zookeeper://{self.address}/test-{next(self._numbers)}"
+
+    def prepare(self) -> None:
+        (self.folder / "zoo.cfg").write_text(_SETTINGS.format(folder=self.folder, port=self.port))
+
+    def command(self) -> list[str]:
+        assert self._java is not None
+        # The cheapest that Java can do: it starts in a second, and a test asks little of it.
+        machine = ["-Xmx160m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        logging = ["-Dzookeeper.jmx.log4j.disable=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        classes = ["-cp", f"{_JAR}:{_LOGGER_JAR}"]
+        main = "org.apache.zookeeper.server.ZooKeeperServerMain"
+        return [self._java, *machine, *logging, *classes, main, str(self.folder / "zoo.cfg")]
+
+    def is_ready(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+                connection.sendall(b"srvr")
+                return b"Mode:" in connection.makefile("rb").read()
+        except OSError:
+            return False

@@ -119,6 +119,51 @@ class Fenced(StoreError):
     """Another owner with a higher epoch has taken the partition; this node must stop writing to it."""
 
 
+class LogError(EverbellError):
+    """The log of the cluster failed; see its subclasses."""
+
+    slug = "log"
+    title = "The log of the cluster failed"
+
+
+class LogUnavailable(LogError):
+    """The log is away for the moment; trying again may help. A command that was to be appended is not in it."""
+
+    status = 503
+    slug = "log-unavailable"
+    title = "The log of the cluster is not available"
+    retry_after_s = 1
+
+
+class LogUncertain(LogError):
+    """The answer to an append was lost: the command may be in the log, or may yet appear. Repeating it is safe."""
+
+    status = 503
+    slug = "log-uncertain"
+    title = "It is not known whether the command reached the log of the cluster"
+    retry_after_s = 1
+
+
+class Trimmed(LogError):
+    """The entry after this index is no longer in the log. Begin with the snapshot."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__(f"the entry after {after} was trimmed: begin with the snapshot")
+        self.after = after
+
+
+class LogBroken(LogError):
+    """A write or fsync of the local log failed, so what is durable is unknown. The process must end and start again."""
+
+
+class LogCorrupt(LogError):
+    """Stored bytes are not what was written. Nothing is dropped silently: the log refuses to go on."""
+
+
+class LogUnusable(LogError):
+    """The log cannot be opened: a wrong URL, a wrong password, no permission, in use by another process."""
+
+
 class Unreachable(EverbellError):
     """A client could not reach the server, or got no answer; the outcome of what was asked is unknown."""
 

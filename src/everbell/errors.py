@@ -14,6 +14,8 @@ class EverbellError(Exception):
     status = 500
     slug = "internal"
     title = "Something went wrong inside Everbell"
+    retry_after_s: int | None = None
+    """When it is worth trying again, where that may help."""
 
 
 class InvalidInput(EverbellError):
@@ -88,6 +90,13 @@ class Stopping(Overloaded):
     title = "Everbell is stopping"
 
 
+class NotOwner(Overloaded):
+    """Another node owns the partition, or nobody does at the moment; nothing was stored."""
+
+    slug = "moving"
+    title = "The partition is moving between nodes"
+
+
 class StoreError(EverbellError):
     """The store failed; see its subclasses."""
 
@@ -115,8 +124,21 @@ class StoreUnusable(StoreError):
     """The store cannot be opened: wrong place, wrong format, in use by another process."""
 
 
+class StoreUnavailable(StoreError):
+    """The store is away for the moment. Nothing of what was asked was done; trying again may help."""
+
+    status = 503
+    slug = "store-unavailable"
+    title = "The store is not available"
+    retry_after_s = 1
+
+
 class Fenced(StoreError):
-    """Another owner with a higher epoch has taken the partition; this node must stop writing to it."""
+    """Others own these partitions now, by a higher epoch; this node must stop writing to them."""
+
+    def __init__(self, message: str, partitions: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.partitions = partitions
 
 
 class LogError(EverbellError):
@@ -170,3 +192,22 @@ class Unreachable(EverbellError):
     status = 502
     slug = "unreachable"
     title = "The server cannot be reached"
+
+
+class ClusterError(EverbellError):
+    """The cluster cannot go on as it is, or not with this node; see its subclasses."""
+
+    slug = "cluster"
+    title = "The cluster cannot go on with this node"
+
+
+class UnknownCommand(ClusterError):
+    """The log has an entry that this version does not understand: a newer one wrote it. Upgrade this node."""
+
+
+class UnknownSnapshot(ClusterError):
+    """The snapshot of the cluster is not one that this version understands. Upgrade this node."""
+
+
+class BrokenInvariant(ClusterError):
+    """The cluster's value is not what it must be: a bug. The node stops before it does harm. Please report it."""

@@ -18,7 +18,7 @@ from everbell.core.ids import place_in
 from everbell.errors import StoreFull
 from everbell.stores.port import Add, Counts, Filter
 from everbell.stores.rocksdb import RocksdbStore
-from tests.conformance.stores import PARTITIONS, event, find_all, finish
+from tests.conformance.stores import PARTITIONS, UNOWNED, event, find_all, finish
 
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
@@ -27,15 +27,15 @@ WRITER = """
 import asyncio, sys
 from everbell.stores.port import Add, Finish
 from everbell.stores.rocksdb import RocksdbStore
-from tests.conformance.stores import event, finish
+from tests.conformance.stores import UNOWNED, event, finish
 
 async def main():
     store = RocksdbStore(sys.argv[1], partitions=4)
-    sequence = store.last_sequence
+    sequence = store._last_sequence
     while True:
         added = [event(sequence + n, payload=b"x" * 2_000) for n in range(1, 8)]
-        await store.apply([Add(each) for each in added], 1)
-        await store.apply([finish(added[0])], 1)
+        await store.apply([Add(each) for each in added], UNOWNED)
+        await store.apply([finish(added[0])], UNOWNED)
         sequence += 7
         print(sequence, flush=True)
 
@@ -57,7 +57,7 @@ def writer(path: Path, *wrapper: str) -> subprocess.Popen[str]:
 async def check_all_there(path: Path, acknowledged: int, rounds: int) -> None:
     """Everything up to the acknowledged sequence is stored once, and counted; each acknowledged round ended one."""
     store = RocksdbStore(str(path))
-    last = store.last_sequence
+    last = store._last_sequence
     assert last >= acknowledged
     live = await find_all(store, Filter("shop"), 1_000)
     ended = await find_all(store, Filter("shop", "delivered"), 1_000)
@@ -112,20 +112,20 @@ def test_a_full_disk_refuses_and_recovers(small_disk: Path) -> None:
         with suppress(StoreFull):
             while len(stored) < 100_000:
                 batch = [event(len(stored) + n, payload=os.urandom(1_000)) for n in range(1, 101)]
-                await store.apply([Add(each) for each in batch], 1)
+                await store.apply([Add(each) for each in batch], UNOWNED)
                 stored.extend(batch)
         assert 1_000 < len(stored) < 100_000, "the disk did not get full"
         # Full: nothing goes in, everything can be read, and nothing of what was refused is seen.
         refused = [event(len(stored) + n, payload=os.urandom(1_000)) for n in range(1, 1_001)]
         for _ in range(3):
             with pytest.raises(StoreFull):
-                await store.apply([Add(each) for each in refused], 1)
+                await store.apply([Add(each) for each in refused], UNOWNED)
         assert await store.get("shop", stored[0].id) == stored[0]
         assert await store.get("shop", refused[0].id) is None
         assert await store.counts() == {"shop": Counts(pending=len(stored))}
         ballast.unlink()
         # Room again: it goes on without a restart.
-        assert await store.apply([finish(stored[0]), Add(refused[0])], 1) == {}
+        assert await store.apply([finish(stored[0]), Add(refused[0])], UNOWNED) == {}
         assert await store.get("shop", refused[0].id) == refused[0]
         assert await store.get("shop", refused[1].id) is None
         await store.close()

@@ -25,7 +25,6 @@ class StoreModel:
         self.ends: Counter[tuple[str, str]] = Counter()
         self.buried: Counter[str] = Counter()
         self.tenants: set[str] = set()
-        self.last_sequence = 0
 
     def make(self, change: Change) -> Refusal | None:
         """Make a change, or refuse it."""
@@ -52,7 +51,6 @@ class StoreModel:
         self.events[event.sequence] = event
         self.names[event.tenant, event.id] = event.sequence
         self.tenants.add(event.tenant)
-        self.last_sequence = max(self.last_sequence, event.sequence)
         return None
 
     def _taken(self, event: Event) -> Event | Record | None:

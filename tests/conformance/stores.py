@@ -14,6 +14,8 @@ from everbell.stores.port import Filter, Finish, Store
 from everbell.stores.rocksdb import RocksdbStore
 
 PARTITIONS = 4
+UNOWNED = dict.fromkeys(range(PARTITIONS), 0)
+"""What may be claimed while nobody has taken a partition."""
 NOW = 1_000 * HOUR_MS
 """The beginning of an hour, for records are forgotten by the hour."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,8 @@ from everbell.stores.port import (
 )
 from tests.conformance.stores import NOW, PARTITIONS, STORES, event, find_all, finish, page_all, record
 
-Scenario = Callable[[Store, int], Awaitable[None]]
+Epochs = Mapping[int, int]
+Scenario = Callable[[Store, Epochs], Awaitable[None]]
 FAR = NOW + 10**12
 
 
@@ -44,28 +45,28 @@ def play(store: Store, scenario: Scenario) -> None:
     """Run a scenario that owns all partitions."""
 
     async def run() -> None:
-        epoch = await store.raise_fence(range(PARTITIONS))
-        await scenario(store, epoch)
+        epochs = dict.fromkeys(range(PARTITIONS), store.epoch + 1)
+        await store.raise_fence(epochs)
+        await scenario(store, epochs)
 
     asyncio.run(run())
 
 
-async def make(store: Store, epoch: int, *changes: Change) -> None:
+async def make(store: Store, epochs: Epochs, *changes: Change) -> None:
     """Apply changes of which none may be refused."""
-    assert await store.apply(changes, epoch) == {}
+    assert await store.apply(changes, epochs) == {}
 
 
 # Adding and reading
 
 
 def test_a_new_store_is_empty(store: Store) -> None:
-    async def scenario(store: Store, epoch: int) -> None:
+    async def scenario(store: Store, epochs: Epochs) -> None:
         assert store.partitions == PARTITIONS
-        assert store.last_sequence == 0
         assert await store.counts() == {}
         assert await page_all(store, 0, FAR, 10) == ([], None)
         assert await store.get("shop", "nothing") is None
-        assert await store.apply([], epoch) == {}
+        assert await store.apply([], epochs) == {}
 
     play(store, scenario)
 
@@ -90,11 +91,10 @@ def test_an_event_comes_back_as_it_went_in(store: Store) -> None:
         reason="why",
     )
 
-    async def scenario(store: Store, epoch: int) -> None:
-        await make(store, epoch, Add(full))
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        await make(store, epochs, Add(full))
         assert await store.get("shop", full.id) == full
         assert await page_all(store, full.partition, FAR, 10) == ([full], None)
-        assert store.last_sequence == 7
 
     play(store, scenario)
 
@@ -102,8 +102,8 @@ def test_an_event_comes_back_as_it_went_in(store: Store) -> None:
 def test_pages_come_in_order_of_position_and_end_where_asked(store: Store) -> None:
     events = [event(sequence, due_in=due_in, partition=1) for sequence, due_in in enumerate((9, 3, 3, 7, 0, 20), 1)]
 
-    async def scenario(store: Store, epoch: int) -> None:
-        await make(store, epoch, *map(Add, events))
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        await make(store, epochs, *map(Add, events))
         in_order = sorted(events, key=lambda event: event.position)
         for limit in (1, 2, 5, 6, 7):
             assert await page_all(store, 1, FAR, limit) == (in_order, None)
@@ -119,30 +119,30 @@ def test_pages_come_in_order_of_position_and_end_where_asked(store: Store) -> No
 
 
 def test_a_read_from_the_front_sees_what_is_added_before_it(store: Store) -> None:
-    async def scenario(store: Store, epoch: int) -> None:
+    async def scenario(store: Store, epochs: Epochs) -> None:
         late, early = event(1, due_in=50, partition=2), event(2, due_in=5, partition=2)
-        await make(store, epoch, Add(late))
+        await make(store, epochs, Add(late))
         assert await page_all(store, 2, FAR, 10) == ([late], None)
-        await make(store, epoch, Add(early))
+        await make(store, epochs, Add(early))
         assert await page_all(store, 2, FAR, 10) == ([early, late], None)
-        await make(store, epoch, finish(early), finish(late))
+        await make(store, epochs, finish(early), finish(late))
         assert await page_all(store, 2, FAR, 10) == ([], None)
         again = event(3, id="named", partition=2)
-        await make(store, epoch, Add(again))
+        await make(store, epochs, Add(again))
         assert await page_all(store, 2, FAR, 10) == ([again], None)
         dead = replace(again, state="dead")
-        await make(store, epoch, Move(again, dead))
+        await make(store, epochs, Move(again, dead))
         assert await page_all(store, 2, FAR, 10) == ([], None)
-        await make(store, epoch, Move(dead, again))
+        await make(store, epochs, Move(dead, again))
         assert await page_all(store, 2, FAR, 10) == ([again], None)
 
     play(store, scenario)
 
 
 def test_an_id_of_another_tenant_is_not_found(store: Store) -> None:
-    async def scenario(store: Store, epoch: int) -> None:
+    async def scenario(store: Store, epochs: Epochs) -> None:
         made, named = event(1), event(2, id="named")
-        await make(store, epoch, Add(made), Add(named))
+        await make(store, epochs, Add(made), Add(named))
         assert await store.get("other", made.id) is None
         assert await store.get("other", named.id) is None
         forged = "ev_" + made.id[3:23] + "-" * 12
@@ -158,13 +158,12 @@ def test_an_id_of_another_tenant_is_not_found(store: Store) -> None:
 def test_a_client_given_id_is_taken_once(store: Store) -> None:
     first, second = event(1, id="order-1"), event(2, id="order-1", payload=b"[]")
 
-    async def scenario(store: Store, epoch: int) -> None:
-        assert await store.apply([Add(first), Add(event(3)), Add(second)], epoch) == {2: Refusal(first)}
-        assert await store.apply([Add(second)], epoch) == {0: Refusal(first)}
-        assert store.last_sequence == 3
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        assert await store.apply([Add(first), Add(event(3)), Add(second)], epochs) == {2: Refusal(first)}
+        assert await store.apply([Add(second)], epochs) == {0: Refusal(first)}
         assert (await store.counts())["shop"].pending == 2
         other = event(4, id="order-1", tenant="bank")
-        await make(store, epoch, Add(other))
+        await make(store, epochs, Add(other))
         assert await store.get("bank", "order-1") == other
         assert await store.get("shop", "order-1") == first
 
@@ -175,13 +174,13 @@ def test_a_client_given_id_stays_taken_while_its_record_is_kept(store: Store) ->
     first = event(1, id="order-1")
     kept = record(first)
 
-    async def scenario(store: Store, epoch: int) -> None:
-        await make(store, epoch, Add(first))
-        assert await store.apply([finish(first), Add(event(2, id="order-1"))], epoch) == {1: Refusal(kept)}
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        await make(store, epochs, Add(first))
+        assert await store.apply([finish(first), Add(event(2, id="order-1"))], epochs) == {1: Refusal(kept)}
         in_time = event(3, id="order-1", created_at=NOW + HOUR_MS - 1)
-        assert await store.apply([Add(in_time)], epoch) == {0: Refusal(kept)}
+        assert await store.apply([Add(in_time)], epochs) == {0: Refusal(kept)}
         later = event(4, id="order-1", created_at=NOW + HOUR_MS)
-        await make(store, epoch, Add(later))
+        await make(store, epochs, Add(later))
         assert await store.get("shop", "order-1") == later
 
     play(store, scenario)
@@ -191,11 +190,11 @@ def test_forgetting_an_old_record_spares_the_new_event_with_its_id(store: Store)
     first = event(1, id="order-1")
     later = event(2, id="order-1", created_at=NOW + HOUR_MS)
 
-    async def scenario(store: Store, epoch: int) -> None:
-        await make(store, epoch, Add(first), finish(first), Add(later))
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        await make(store, epochs, Add(first), finish(first), Add(later))
         assert await store.sweep(NOW + 9 * HOUR_MS, 10) == 1
         assert await store.get("shop", "order-1") == later
-        assert await store.apply([Add(event(3, id="order-1"))], epoch) == {0: Refusal(later)}
+        assert await store.apply([Add(event(3, id="order-1"))], epochs) == {0: Refusal(later)}
 
     play(store, scenario)
 
@@ -212,14 +211,14 @@ def test_an_event_is_found_by_its_id_wherever_it_is(store: Store, id: str | None
     changed = replace(back, version=4, payload=b"[1]")
     path = [home, retried, waiting, dead, redriven, moved, back, changed]
 
-    async def scenario(store: Store, epoch: int) -> None:
-        await make(store, epoch, Add(home))
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        await make(store, epochs, Add(home))
         for before, after in pairwise(path):
-            await make(store, epoch, Move(before, after, guarded=True))
+            await make(store, epochs, Move(before, after, guarded=True))
             assert await store.get("shop", home.id) == after
             scheduled = [after] if after.state == "scheduled" else []
             assert await page_all(store, home.partition, FAR, 10) == (scheduled, None)
-        await make(store, epoch, finish(changed, guarded=True))
+        await make(store, epochs, finish(changed, guarded=True))
         assert await store.get("shop", home.id) == record(changed)
         assert await store.sweep(NOW + 9 * HOUR_MS, 10) == 1
         assert await store.get("shop", home.id) is None
@@ -228,10 +227,10 @@ def test_an_event_is_found_by_its_id_wherever_it_is(store: Store, id: str | None
 
 
 def test_an_event_may_begin_away_from_home(store: Store) -> None:
-    async def scenario(store: Store, epoch: int) -> None:
+    async def scenario(store: Store, epochs: Epochs) -> None:
         waiting = event(1, key="k", state="waiting")
         later = event(2, run_at=NOW + 50)
-        await make(store, epoch, Add(waiting), Add(later))
+        await make(store, epochs, Add(waiting), Add(later))
         assert await store.get("shop", waiting.id) == waiting
         assert await store.get("shop", later.id) == later
 
@@ -242,32 +241,32 @@ def test_an_event_may_begin_away_from_home(store: Store) -> None:
 
 
 def test_a_guarded_change_is_refused_when_the_event_is_no_longer_that(store: Store) -> None:
-    async def scenario(store: Store, epoch: int) -> None:
+    async def scenario(store: Store, epochs: Epochs) -> None:
         first = event(1, id="order-1", key="k")
         second = replace(first, version=2)
         later = replace(second, run_at=NOW + 5)
         dead = replace(later, state="dead")
-        await make(store, epoch, Add(first))
+        await make(store, epochs, Add(first))
         refused = Refusal(None)
-        assert await store.apply([Move(second, later, guarded=True)], epoch) == {0: refused}
-        await make(store, epoch, Move(first, second, guarded=True))
-        assert await store.apply([Move(first, later, guarded=True), finish(first, guarded=True)], epoch) == {
+        assert await store.apply([Move(second, later, guarded=True)], epochs) == {0: refused}
+        await make(store, epochs, Move(first, second, guarded=True))
+        assert await store.apply([Move(first, later, guarded=True), finish(first, guarded=True)], epochs) == {
             0: refused,
             1: refused,
         }
-        await make(store, epoch, Move(second, later))
-        assert await store.apply([finish(second, guarded=True)], epoch) == {0: refused}
-        assert await store.apply([finish(dead, guarded=True)], epoch) == {0: refused}
+        await make(store, epochs, Move(second, later))
+        assert await store.apply([finish(second, guarded=True)], epochs) == {0: refused}
+        assert await store.apply([finish(dead, guarded=True)], epochs) == {0: refused}
         assert await store.get("shop", "order-1") == later
-        await make(store, epoch, finish(later, guarded=True))
-        assert await store.apply([finish(later, guarded=True)], epoch) == {0: refused}
+        await make(store, epochs, finish(later, guarded=True))
+        assert await store.apply([finish(later, guarded=True)], epochs) == {0: refused}
         assert await store.counts() == {"shop": Counts(delivered=1)}
 
     play(store, scenario)
 
 
 def test_a_change_sees_those_before_it_in_the_same_apply(store: Store) -> None:
-    async def scenario(store: Store, epoch: int) -> None:
+    async def scenario(store: Store, epochs: Epochs) -> None:
         first = event(1)
         later = replace(first, run_at=NOW + 5, version=2)
         changes: list[Change] = [
@@ -277,7 +276,7 @@ def test_a_change_sees_those_before_it_in_the_same_apply(store: Store) -> None:
             finish(later, guarded=True),
             finish(later, guarded=True),
         ]
-        assert await store.apply(changes, epoch) == {2: Refusal(None), 4: Refusal(None)}
+        assert await store.apply(changes, epochs) == {2: Refusal(None), 4: Refusal(None)}
         assert await store.get("shop", first.id) == record(later)
         assert await page_all(store, first.partition, FAR, 10) == ([], None)
 
@@ -285,10 +284,10 @@ def test_a_change_sees_those_before_it_in_the_same_apply(store: Store) -> None:
 
 
 def test_a_fenced_writer_changes_nothing(store: Store) -> None:
-    async def scenario(store: Store, epoch: int) -> None:
+    async def scenario(store: Store, epochs: Epochs) -> None:
         one, two = event(1, partition=1), event(2, partition=2)
-        taken = await store.raise_fence([2])
-        assert taken > epoch
+        taken = {2: store.epoch + 1}
+        await store.raise_fence(taken)
         changes: list[Change] = [
             Add(two),
             Move(two, two),
@@ -297,23 +296,40 @@ def test_a_fenced_writer_changes_nothing(store: Store) -> None:
             Unblock(2, "shop", "k"),
         ]
         for change in changes:
-            with pytest.raises(Fenced):
-                await store.apply([Add(one), change], epoch)
+            for claimed in (epochs, {**epochs, 2: taken[2] + 1}, {1: epochs[1]}):
+                with pytest.raises(Fenced) as refused:
+                    await store.apply([Add(one), change], claimed)
+                assert refused.value.partitions == (2,)
         assert await store.counts() == {}
         assert await store.get("shop", one.id) is None
-        await make(store, epoch, Add(one))
+        await make(store, epochs, Add(one))
         await make(store, taken, Add(two))
 
     play(store, scenario)
 
 
 def test_epochs_only_rise(store: Store) -> None:
-    async def scenario(store: Store, epoch: int) -> None:
-        some = await store.raise_fence([0, 1])
-        others = await store.raise_fence([2])
-        both = await store.raise_fence([1, 2])
-        assert epoch < some < both
-        assert epoch < others < both
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        first = store.epoch
+        await store.raise_fence({0: first + 1, 1: first + 1})
+        await store.raise_fence({2: first + 5})
+        assert store.epoch == first + 5
+        for late in ({0: first + 1}, {1: first}, {0: first + 2, 2: first + 4}):
+            with pytest.raises(Fenced) as refused:
+                await store.raise_fence(late)
+            assert set(refused.value.partitions) <= set(late)
+        await make(store, {0: first + 1}, Add(event(1, partition=0)))
+        await make(store, {2: first + 5}, Add(event(2, partition=2)))
+
+    play(store, scenario)
+
+
+def test_whoever_takes_a_partition_gets_sequences_above_all_that_are_stored_there(store: Store) -> None:
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        sequence = await store.raise_fence({0: store.epoch + 1})
+        stored = event(sequence + 7, partition=0)
+        await make(store, {0: store.epoch}, Add(stored))
+        assert await store.raise_fence({0: store.epoch + 1}) >= stored.sequence
 
     play(store, scenario)
 
@@ -326,11 +342,11 @@ def test_the_next_occurrence_takes_the_place_of_the_last(store: Store) -> None:
     second = replace(first, occurrence=2, due_at=NOW + 1_000, run_at=NOW + 1_000)
     third = replace(second, occurrence=3, due_at=NOW + 2_000, run_at=NOW + 2_000)
 
-    async def scenario(store: Store, epoch: int) -> None:
-        await make(store, epoch, Add(first), finish(first, following=second))
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        await make(store, epochs, Add(first), finish(first, following=second))
         assert await store.get("shop", first.id) == second
         assert await page_all(store, first.partition, FAR, 10) == ([second], None)
-        await make(store, epoch, finish(second, following=third), finish(third))
+        await make(store, epochs, finish(second, following=third), finish(third))
         assert await store.get("shop", first.id) == record(third)
         found = await find_all(store, Filter("shop", "delivered"), 10)
         assert sorted(found, key=lambda found: found.occurrence) == [record(first), record(second), record(third)]
@@ -341,18 +357,18 @@ def test_the_next_occurrence_takes_the_place_of_the_last(store: Store) -> None:
 
 
 def test_counts_follow_every_change(store: Store) -> None:
-    async def scenario(store: Store, epoch: int) -> None:
+    async def scenario(store: Store, epochs: Epochs) -> None:
         a, b, c, d = (event(sequence, key="k") for sequence in range(1, 5))
         other = event(5, tenant="bank")
-        await make(store, epoch, *map(Add, (a, b, c, d, other)))
+        await make(store, epochs, *map(Add, (a, b, c, d, other)))
         assert await store.counts() == {"shop": Counts(pending=4), "bank": Counts(pending=1)}
         dead = replace(a, state="dead")
-        await make(store, epoch, Move(a, dead), finish(b), finish(c, status="expired"))
+        await make(store, epochs, Move(a, dead), finish(b), finish(c, status="expired"))
         assert (await store.counts())["shop"] == Counts(pending=1, dead=1, delivered=1, expired=1)
         waiting = replace(d, state="waiting")
-        await make(store, epoch, Move(d, waiting), finish(dead, status="cancelled"))
+        await make(store, epochs, Move(d, waiting), finish(dead, status="cancelled"))
         assert (await store.counts())["shop"] == Counts(pending=1, delivered=1, expired=1, cancelled=1)
-        await make(store, epoch, Move(waiting, d), Move(d, dead := replace(d, state="dead")), Move(dead, d))
+        await make(store, epochs, Move(waiting, d), Move(d, dead := replace(d, state="dead")), Move(dead, d))
         assert (await store.counts())["shop"] == Counts(pending=1, delivered=1, expired=1, cancelled=1)
         await store.sweep(NOW + 9 * HOUR_MS, 10)
         assert (await store.counts())["shop"] == Counts(pending=1, delivered=1, expired=1, cancelled=1)
@@ -361,11 +377,11 @@ def test_counts_follow_every_change(store: Store) -> None:
 
 
 def test_records_go_by_the_hour_the_oldest_first(store: Store) -> None:
-    async def scenario(store: Store, epoch: int) -> None:
+    async def scenario(store: Store, epochs: Epochs) -> None:
         hours = [2, 1, 1, 3, 1]
         events = [event(sequence, id=f"order-{sequence}") for sequence, _ in enumerate(hours)]
         ends = [finish(e, keep_ms=hour * HOUR_MS + 7) for e, hour in zip(events, hours, strict=True)]
-        await make(store, epoch, *map(Add, events), *ends)
+        await make(store, epochs, *map(Add, events), *ends)
         assert await store.sweep(NOW + 2 * HOUR_MS - 1, 10) == 0
         assert await store.sweep(NOW + 2 * HOUR_MS, 2) == 2
         assert await store.sweep(NOW + 2 * HOUR_MS, 2) == 1
@@ -382,7 +398,7 @@ def test_records_go_by_the_hour_the_oldest_first(store: Store) -> None:
 
 
 def test_a_line_waits_in_its_own_order(store: Store) -> None:
-    async def scenario(store: Store, epoch: int) -> None:
+    async def scenario(store: Store, epochs: Epochs) -> None:
         line = [event(s, key="k", due_in=due, state="waiting", run_at=NOW) for s, due in ((1, 9), (2, 3), (3, 3))]
         # Keys that begin alike, and another tenant's, are lines of their own.
         apart = [
@@ -390,7 +406,7 @@ def test_a_line_waits_in_its_own_order(store: Store) -> None:
             event(5, key="k", tenant="shop2", state="waiting"),
             event(6, key="k", due_in=4),
         ]
-        await make(store, epoch, *map(Add, line + apart))
+        await make(store, epochs, *map(Add, line + apart))
         partition = line[0].partition
         in_order = [line[1], line[2], line[0]]
         page = await store.waiting(partition, "shop", "k", -1, 2)
@@ -403,35 +419,35 @@ def test_a_line_waits_in_its_own_order(store: Store) -> None:
 
 
 def test_heads_are_remembered_until_unblocked(store: Store) -> None:
-    async def scenario(store: Store, epoch: int) -> None:
+    async def scenario(store: Store, epochs: Epochs) -> None:
         names = [("a", "k"), ("a", "k2"), ("ab", "a"), ("b", "")]
         blocks = [Block(1, tenant, key, head) for head, (tenant, key) in enumerate(names)]
-        await make(store, epoch, *blocks, Block(2, "a", "k", 99), Block(1, "c", "gone", 5), Unblock(1, "c", "gone"))
+        await make(store, epochs, *blocks, Block(2, "a", "k", 99), Block(1, "c", "gone", 5), Unblock(1, "c", "gone"))
         assert await store.heads(1, [*names, ("c", "gone"), ("x", "y")]) == [0, 1, 2, 3, None, None]
         assert await store.heads(1, []) == []
         everything = [(tenant, key, head) for head, (tenant, key) in enumerate(names)]
         assert list(await store.blocked(1, ("", ""), 10)) == everything
         assert list(await store.blocked(1, ("a", "k"), 2)) == everything[1:3]
         assert list(await store.blocked(3, ("", ""), 10)) == []
-        await make(store, epoch, Block(1, "a", "k", 1 << 55))
+        await make(store, epochs, Block(1, "a", "k", 1 << 55))
         assert await store.heads(1, [("a", "k")]) == [1 << 55]
 
     play(store, scenario)
 
 
 def test_a_buried_row_is_gone_for_good(store: Store) -> None:
-    async def scenario(store: Store, epoch: int) -> None:
+    async def scenario(store: Store, epochs: Epochs) -> None:
         bad, good = event(1, id="bad", partition=1), event(2, partition=1)
-        await make(store, epoch, Add(bad), Add(good))
+        await make(store, epochs, Add(bad), Add(good))
         poison = Poison(1, bad.run_at, 1, b"", "broken")
         await store.bury(poison)
         await store.bury(poison)
         assert await page_all(store, 1, FAR, 10) == ([good], None)
         assert await store.get("shop", "bad") is None
-        assert await store.apply([finish(bad, guarded=True)], epoch) == {0: Refusal(None)}
+        assert await store.apply([finish(bad, guarded=True)], epochs) == {0: Refusal(None)}
         assert (await store.counts())["shop"].pending == 2
         again = event(3, id="bad")
-        await make(store, epoch, Add(again))
+        await make(store, epochs, Add(again))
         assert await store.get("shop", "bad") == again
 
     play(store, scenario)
@@ -440,7 +456,7 @@ def test_a_buried_row_is_gone_for_good(store: Store) -> None:
 # Searching
 
 
-async def fill(store: Store, epoch: int) -> dict[str, Event]:
+async def fill(store: Store, epochs: Epochs) -> dict[str, Event]:
     """Events of two tenants in every state."""
     events = {
         "soon": event(1, due_in=1, tags=("red",)),
@@ -463,7 +479,7 @@ async def fill(store: Store, epoch: int) -> dict[str, Event]:
         finish(events["cancelled"], status="cancelled"),
         finish(events["other delivered"]),
     ]
-    await make(store, epoch, *map(Add, events.values()), *ends)
+    await make(store, epochs, *map(Add, events.values()), *ends)
     return events
 
 
@@ -490,16 +506,16 @@ async def fill(store: Store, epoch: int) -> dict[str, Event]:
 )
 @pytest.mark.parametrize("limit", [1, 2, 100])
 def test_a_search_finds_what_matches_in_order(store: Store, filter: Filter, names: list[str], limit: int) -> None:
-    async def scenario(store: Store, epoch: int) -> None:
-        events = await fill(store, epoch)
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        events = await fill(store, epochs)
         assert await find_all(store, filter, limit) == [events[name] for name in names]
 
     play(store, scenario)
 
 
 def test_a_search_without_status_finds_all_that_is_unfinished(store: Store) -> None:
-    async def scenario(store: Store, epoch: int) -> None:
-        events = await fill(store, epoch)
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        events = await fill(store, epochs)
         found = await find_all(store, Filter("shop"), 2)
         scheduled = [events[name] for name in ("soon", "keyed", "retrying", "later")]
         assert found[:4] == scheduled
@@ -510,11 +526,11 @@ def test_a_search_without_status_finds_all_that_is_unfinished(store: Store) -> N
 
 
 def test_finished_events_are_found_the_latest_to_expire_first(store: Store) -> None:
-    async def scenario(store: Store, epoch: int) -> None:
+    async def scenario(store: Store, epochs: Epochs) -> None:
         events = [event(sequence, due_in=sequence) for sequence in range(1, 7)]
         hours = [1, 3, 2, 3, 1, 2]
         ends = [finish(e, keep_ms=hour * HOUR_MS) for e, hour in zip(events, hours, strict=True)]
-        await make(store, epoch, *map(Add, events), *ends)
+        await make(store, epochs, *map(Add, events), *ends)
         for limit in (1, 4, 10):
             found = await find_all(store, Filter("shop", "delivered"), limit)
             assert found == [record(events[index]) for index in (3, 1, 5, 2, 4, 0)]
@@ -537,7 +553,7 @@ def test_finished_events_are_found_the_latest_to_expire_first(store: Store) -> N
     ],
 )
 def test_a_broken_cursor_is_refused(store: Store, filter: Filter, cursor: str) -> None:
-    async def scenario(store: Store, epoch: int) -> None:
+    async def scenario(store: Store, epochs: Epochs) -> None:
         with pytest.raises(InvalidInput) as refused:
             await store.find(filter, cursor, 10)
         assert refused.value.field == "cursor"
@@ -546,8 +562,8 @@ def test_a_broken_cursor_is_refused(store: Store, filter: Filter, cursor: str) -
 
 
 def test_a_cursor_is_good_only_for_its_own_search(store: Store) -> None:
-    async def scenario(store: Store, epoch: int) -> None:
-        await fill(store, epoch)
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        await fill(store, epochs)
         cursor = (await store.find(Filter("shop", "scheduled"), None, 1)).cursor
         with pytest.raises(InvalidInput):
             await store.find(Filter("shop", "dead"), cursor, 1)
@@ -563,9 +579,9 @@ def test_a_search_among_very_many_returns_early_and_goes_on(store: Store, monkey
         monkeypatch.setattr(f"everbell.stores.{module}.EXAMINED_MAX", 50)
     monkeypatch.setattr("everbell.stores.rocksdb_find.SLICE", 20)
 
-    async def scenario(store: Store, epoch: int) -> None:
+    async def scenario(store: Store, epochs: Epochs) -> None:
         crowd = [event(sequence, due_in=sequence % 7, tags=("x",) * (sequence == 180)) for sequence in range(1, 201)]
-        await make(store, epoch, *map(Add, crowd))
+        await make(store, epochs, *map(Add, crowd))
         first = await store.find(Filter("shop", tag="x"), None, 10)
         assert first.events == []
         assert first.cursor is not None
@@ -576,10 +592,10 @@ def test_a_search_among_very_many_returns_early_and_goes_on(store: Store, monkey
 
 
 def test_much_is_applied_at_once(store: Store) -> None:
-    async def scenario(store: Store, epoch: int) -> None:
+    async def scenario(store: Store, epochs: Epochs) -> None:
         events = [event(sequence, due_in=sequence % 100, id=f"c{sequence}") for sequence in range(1, 2_001)]
         again = [Add(replace(e, sequence=e.sequence + 5_000)) for e in events[-3:]]
-        refused = await store.apply([*map(Add, events), *again], epoch)
+        refused = await store.apply([*map(Add, events), *again], epochs)
         assert refused == {2_000 + n: Refusal(events[n - 3]) for n in range(3)}
         assert (await store.counts())["shop"].pending == 2_000
         found: list[Any] = []

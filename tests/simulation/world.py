@@ -66,15 +66,15 @@ class RoughStore:
         self.refused = 0
 
     @property
-    def last_sequence(self) -> int:
-        return self.inner.last_sequence
+    def epoch(self) -> int:
+        return self.inner.epoch
 
-    async def apply(self, changes: Sequence[Change], epoch: int) -> Mapping[int, Refusal]:
+    async def apply(self, changes: Sequence[Change], epochs: Mapping[int, int]) -> Mapping[int, Refusal]:
         await asyncio.sleep(self._dice.expovariate(200))
         if self._dice.random() < self.full:
             self.refused += 1
             raise StoreFull("the simulated disk is full")
-        result = await self.inner.apply(changes, epoch)
+        result = await self.inner.apply(changes, epochs)
         await asyncio.sleep(self._dice.expovariate(200))
         return result
 

@@ -37,7 +37,10 @@ class Agenda:
         self._stopped = False
 
     def add(self, entry: Entry) -> None:
-        run_at = entry.event.run_at
+        self.add_at(entry, entry.event.run_at)
+
+    def add_at(self, entry: Entry, run_at: int) -> None:
+        """The same for an entry that has to wait for another time than its own."""
         bucket = self._buckets.get(run_at)
         if bucket is not None:
             bucket.append(entry)
@@ -83,9 +86,9 @@ class Agenda:
         while self._times and self._times[0] <= now:
             bucket = self._buckets.pop(heappop(self._times))
             if len(bucket) > 1:
-                bucket.sort(key=_sequence)
+                bucket.sort(key=_order)
             self._due.extend(bucket)
 
 
-def _sequence(entry: Entry) -> int:
-    return entry.event.sequence
+def _order(entry: Entry) -> int:
+    return entry.event.order

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from everbell.clock import Clock
 from everbell.core.retry import Outcome
+from everbell.engine.agenda import NEVER
 from everbell.engine.entry import Entry, Phase
 from everbell.engine.flow import Flow
 
@@ -23,11 +24,14 @@ SLICE = 512
 class Dispatcher:
     """Starts attempts for entries that are ready, and takes their outcomes back."""
 
-    def __init__(self, clock: Clock, epoch: int, in_flight_max: int) -> None:
-        self.epoch = epoch
+    def __init__(self, clock: Clock, epochs: Mapping[int, int], in_flight_max: int) -> None:
+        self.epochs = epochs
         self.in_flight = 0
+        self.lease_until_ms = NEVER
+        """On the clock of elapsed time: no attempt begins after this, for another node may own everything by then."""
         self.on_settled: Callable[[Entry, Outcome], None] = lambda entry, outcome: None
         self.on_expired: Callable[[Entry], None] = lambda entry: None
+        self.on_lease_over: Callable[[], None] = lambda: None
         self.lateness: Callable[[int], None] = lambda lateness_ms: None
         self._clock = clock
         self._in_flight_max = in_flight_max
@@ -48,6 +52,9 @@ class Dispatcher:
         """Start an attempt, unless there is nothing to deliver any more."""
         event = entry.event
         if entry.phase is not Phase.READY or self._stopped:
+            return False
+        if self._clock.elapsed_ms() >= self.lease_until_ms:
+            self.on_lease_over()
             return False
         now = self._clock.now()
         if event.expires_ms is not None and now > event.due_at + event.expires_ms:

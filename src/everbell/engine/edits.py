@@ -7,35 +7,49 @@ start. It comes back if the change cannot be stored. That is what makes an ackno
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from everbell.core.event import Event, Record
-from everbell.engine.entry import Entry, Phase
+from everbell.engine.entry import Entry, Phase, until_settled
 from everbell.engine.floor import Floor
+from everbell.engine.intake import not_owner
 from everbell.engine.lanes import NOBODY, Lanes
-from everbell.engine.scribe import Scribe
-from everbell.errors import Conflict, NotFound, StoreError, VersionMismatch
+from everbell.engine.partition import Partition
+from everbell.engine.scribe import Scribe, failing
+from everbell.errors import Conflict, EverbellError, NotFound, StoreError, VersionMismatch
 from everbell.stores.port import Block, Change, Move, Refusal, Store
 
 Edit = Callable[[Event], Change]
 """What to store for an event, given what it is now."""
 
+R = TypeVar("R")
+D = TypeVar("D")
+
+
+class _Taken(NamedTuple):
+    """An entry that was taken off the floor, the phase in which it was (None: not in memory), and what to store."""
+
+    entry: Entry
+    was: Phase | None
+    change: Change
+
 
 class Edits:
     """Makes edits, one at a time for an event."""
 
-    def __init__(self, store: Store, floor: Floor, scribe: Scribe, lanes: Lanes) -> None:
+    def __init__(
+        self, store: Store, partitions: Sequence[Partition], floor: Floor, scribe: Scribe, lanes: Lanes
+    ) -> None:
         self._store = store
+        self._partitions = partitions
         self._floor = floor
         self._scribe = scribe
         self._lanes = lanes
 
     async def find(self, tenant: str, event_id: str) -> Event | Record:
         """What is stored. Raises `NotFound`."""
-        found = await self._store.get(tenant, event_id)
-        if found is None:
-            raise NotFound(f"there is no event {event_id!r}, or it ended longer ago than the tenant's retention")
-        return found
+        return _known(await self._store.get(tenant, event_id), event_id)
 
     async def make(
         self,
@@ -51,15 +65,19 @@ class Edits:
 
         `frees`: if the key waits for this event, it shall wait no longer.
         """
-        while True:
-            found = await self.find(tenant, event_id)
-            if isinstance(found, Record):
-                raise Conflict(f"the event is already {found.status}")
-            entry = self._floor.entries.get(found.sequence)
+
+        def take(found: Event | Record | None) -> _Taken | Entry:
+            """Take the event off the floor, in the same turn in which it was read; an entry that is settling has to be
+            waited for."""
+            stored = _known(found, event_id)
+            if isinstance(stored, Record):
+                raise Conflict(f"the event is already {stored.status}")
+            if not self._partitions[stored.partition].epoch:
+                raise not_owner(stored.partition)
+            entry = self._floor.entries.get(stored.sequence)
             if entry is not None and entry.phase is Phase.SETTLING:
-                await _until_settled(entry)
-                continue
-            event = found if entry is None else entry.event
+                return entry
+            event = stored if entry is None else entry.event
             if version is not None and event.version != version:
                 raise VersionMismatch(f"the event has version {event.version}, not {version}")
             change = edit(event)
@@ -72,8 +90,14 @@ class Edits:
                 entry.doomed = entry.under_way
                 entry.phase = Phase.SETTLING
                 self._lanes.step_out(entry)
-            if await self._store_edit(entry, was, change, frees):
-                return change
+            return _Taken(entry, was, change)
+
+        while True:
+            taken = await self._read(lambda: self._store.get(tenant, event_id), take)
+            if isinstance(taken, Entry):
+                await until_settled(taken)
+            elif await self._store_edit(taken.entry, taken.was, taken.change, frees):
+                return taken.change
 
     async def _store_edit(self, entry: Entry, was: Phase | None, change: Change, frees: bool) -> bool:
         """Store the change of a taken entry, which was in phase `was` or not in memory.
@@ -145,23 +169,25 @@ class Edits:
             self._let_key_go_on(entry, event if in_line else None, freed=False)
 
     async def _blocks_key(self, event: Event) -> bool:
-        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        return await self._read(lambda: self._lanes.blocks(event), lambda blocks: blocks)
 
-        async def ask() -> None:
-            blocks = await self._lanes.blocks(event)
-            if not answer.done():
-                answer.set_result(blocks)
+    async def _read(self, ask: Callable[[], Awaitable[R]], decide: Callable[[R], D]) -> D:
+        """Ask the store in the scribe's line, and decide before anything else can be read or stored."""
+        answer: asyncio.Future[D] = asyncio.get_running_loop().create_future()
 
-        self._scribe.read(ask)
+        async def operation() -> None:
+            if answer.done():
+                return  # Whoever asked is gone.
+            try:
+                answer.set_result(decide(await ask()))
+            except EverbellError as refused:
+                answer.set_exception(refused)
+
+        self._scribe.read(operation, failing(answer))
         return await answer
 
 
-async def _until_settled(entry: Entry) -> None:
-    settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def wake() -> None:
-        if not settled.done():
-            settled.set_result(None)
-
-    entry.when_settled(wake)
-    await settled
+def _known(found: Event | Record | None, event_id: str) -> Event | Record:
+    if found is None:
+        raise NotFound(f"there is no event {event_id!r}, or it ended longer ago than the tenant's retention")
+    return found

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from msgspec import Struct
 
@@ -25,7 +25,7 @@ from everbell.clock import Clock
 from everbell.core.tenant import Tenants
 from everbell.engine.agenda import Agenda
 from everbell.engine.dispatcher import Dispatcher
-from everbell.engine.entry import Entry, Phase
+from everbell.engine.entry import Entry, Phase, until_settled
 from everbell.engine.floor import Floor
 from everbell.engine.flow import Budget
 from everbell.engine.intake import Intake
@@ -36,8 +36,9 @@ from everbell.engine.meter import Meter
 from everbell.engine.operations import Operations
 from everbell.engine.outcomes import Outcomes
 from everbell.engine.partition import Partition
-from everbell.engine.scribe import Scribe
+from everbell.engine.scribe import Scribe, failing
 from everbell.entropy import Entropy
+from everbell.errors import EverbellError
 from everbell.stores.port import Store
 
 _log = logging.getLogger("everbell.engine")
@@ -68,7 +69,6 @@ class Engine:
     def __init__(
         self,
         store: Store,
-        epoch: int,
         channels: Mapping[str, Channel],
         queues: QueueChannel,
         tenants: Tenants,
@@ -78,7 +78,8 @@ class Engine:
         on_broken: Callable[[BaseException], None],
     ) -> None:
         self.store = store
-        self.epoch = epoch
+        self.epochs: dict[int, int] = {}
+        """The partitions that are owned here, each with its epoch."""
         self.meter = Meter()
         self.broken: BaseException | None = None
         self._clock = clock
@@ -87,26 +88,27 @@ class Engine:
         self._settings = settings
         self._on_broken = on_broken
         self._partitions = partitions = [Partition(index) for index in range(store.partitions)]
-        self._scribe = scribe = Scribe(store, epoch, self._broke)
+        self._owned: list[Partition] = []
+        self._scribe = scribe = Scribe(store, self.epochs, self._broke, self.drop)
         self._agenda = Agenda(clock, self._ring)
-        self.dispatcher = Dispatcher(clock, epoch, settings.in_flight)
+        self.dispatcher = Dispatcher(clock, self.epochs, settings.in_flight)
         budget = Budget(settings.memory_bytes)
         self.floor = floor = Floor(
             partitions, budget, self._agenda, self.dispatcher, tenants, self._channel_for, self._near_at
         )
         self._lanes = Lanes(store, scribe, self.dispatcher, floor)
-        self._loader = Loader(store, clock, partitions, floor, settings.lookahead_ms, settings.page_events)
+        self._loader = Loader(store, clock, partitions, self._owned, floor, settings.lookahead_ms, settings.page_events)
         self._outcomes = outcomes = Outcomes(clock, entropy, scribe, floor, self._lanes, self.meter)
-        intake = Intake(clock, entropy, scribe, floor, self.meter, len(partitions), store.last_sequence)
+        self._intake = intake = Intake(clock, entropy, scribe, floor, self.meter, partitions)
         self.leases = Leases(queues, scribe, outcomes.flush)
-        self.operations = Operations(store, clock, tenants, floor, intake, scribe, self._lanes, self.meter, epoch)
+        self.operations = Operations(store, clock, tenants, partitions, floor, intake, scribe, self._lanes, self.meter)
         self.dispatcher.on_settled = outcomes.settled
         self.dispatcher.on_expired = outcomes.expired
         self.dispatcher.lateness = self.meter.began
         floor.on_room = scribe.nudge
         floor.on_early = self._tick_for
         self._ticker: asyncio.TimerHandle | None = None
-        self._started_at = self._swept_at = clock.now()
+        self._swept_at = clock.now()
 
     @classmethod
     async def start(
@@ -118,18 +120,100 @@ class Engine:
         entropy: Entropy,
         settings: EngineSettings | None = None,
         on_broken: Callable[[BaseException], None] | None = None,
+        epochs: Mapping[int, int] | None = None,
     ) -> Engine:
-        """Take the partitions, learn which keys are blocked, and go. `channels` are by the scheme of their targets."""
-        epoch = await store.raise_fence(range(store.partitions))
+        """Start with the partitions of `epochs`; without it the engine is alone, and takes all there are.
+
+        `channels` are by the scheme of their targets.
+        """
         settings = settings or EngineSettings()
         queues = QueueChannel(clock)
         broken = on_broken or (lambda error: None)
-        engine = cls(store, epoch, channels, queues, tenants, clock, entropy, settings, broken)
-        for index in range(store.partitions):
-            await engine._lanes.recover(index)
+        engine = cls(store, channels, queues, tenants, clock, entropy, settings, broken)
         engine._scribe.start(engine._loader.next_read)
+        try:
+            await engine.take(dict.fromkeys(range(store.partitions), store.epoch + 1) if epochs is None else epochs)
+        except BaseException:
+            await engine._scribe.stop()
+            raise
         engine._tick()
         return engine
+
+    async def take(self, epochs: Mapping[int, int], *, quiet_ms: int = 0) -> None:
+        """Own these partitions from now on: raise the fence, learn which keys are blocked, and go.
+
+        No event with a key is attempted for `quiet_ms`, in which the last owner may still be sending. Raises `Fenced`
+        when somebody took one of them under a higher epoch, and `StoreUnavailable`; then none is taken.
+        """
+        if not epochs:
+            return
+        taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def operation() -> None:
+            try:
+                sequence = await self.store.raise_fence(epochs)
+                for index in epochs:
+                    await self._lanes.recover(index)
+            except EverbellError as refused:
+                taken.set_exception(refused)
+                return
+            now = self._clock.now()
+            for index, epoch in epochs.items():
+                self._partitions[index].take(epoch, now, now + quiet_ms if quiet_ms else 0)
+            self.epochs.update(epochs)
+            self._own(sequence)
+            taken.set_result(None)
+
+        self._scribe.read(operation, failing(taken))
+        await taken
+
+    async def release(self, partitions: Collection[int], deadline_s: float) -> bool:
+        """Let go of partitions: start nothing more of them, wait for what is under way, store what came of it.
+
+        Returns whether all of it ended in time. In any case nothing of them is written after this.
+        """
+        leaving = frozenset(partitions).intersection(self.epochs)
+        self._close(leaving)
+        busy = []
+        for entry in self.floor.of_partitions(leaving):
+            if entry.under_way or entry.phase is Phase.SETTLING:
+                busy.append(until_settled(entry))
+            else:
+                self.floor.forget(entry)
+        try:
+            async with asyncio.timeout(deadline_s):
+                await asyncio.gather(*busy)
+                self._outcomes.flush()
+                await self._scribe.caught_up()
+        except TimeoutError:
+            pass
+        left = self.floor.of_partitions(leaving)
+        self.drop(leaving)
+        return not left
+
+    def drop(self, partitions: Iterable[int]) -> None:
+        """Let go of partitions at once: others own them. What is under way is attempted again there."""
+        lost = frozenset(partitions).intersection(self.epochs)
+        if not lost:
+            return
+        self._close(lost)
+        for entry in self.floor.of_partitions(lost):
+            self.floor.forget(entry)
+        for index in lost:
+            del self.epochs[index]
+
+    def _close(self, partitions: Collection[int]) -> None:
+        """Take in nothing more, and start nothing more."""
+        for index in partitions:
+            self._partitions[index].leave_to_others()
+        self._lanes.leave(partitions)
+        self._own(0)
+
+    def _own(self, sequence: int) -> None:
+        self._owned[:] = [partition for partition in self._partitions if partition.epoch]
+        self._intake.own(self._owned, sequence)
+        self._loader.tick()
+        self._scribe.nudge()
 
     async def stop(self) -> bool:
         """Stop without losing anything: no new attempts, those under way end within the deadline, all outcomes are
@@ -151,10 +235,17 @@ class Engine:
 
     def _ring(self, entry: Entry) -> None:
         """The entry's time has come."""
-        entry.phase = Phase.READY
-        if entry.event.key is None:
+        event = entry.event
+        if event.key is None:
+            entry.phase = Phase.READY
             self.dispatcher.enqueue(entry)
-        elif not self.floor.give_way(entry):
+            return
+        quiet_until_at = self._partitions[event.partition].quiet_until_at
+        if quiet_until_at and quiet_until_at > self._clock.now():
+            self._agenda.add_at(entry, quiet_until_at)
+            return
+        entry.phase = Phase.READY
+        if not self.floor.give_way(entry):
             self._lanes.enter(entry)
 
     def _near_at(self) -> int:
@@ -165,8 +256,8 @@ class Engine:
         """Time has passed: move the loader's front, and look after what is done now and then."""
         self._loader.tick()
         self._scribe.nudge()
-        self._lanes.resume_left(self._partitions, self._started_at)
         now = self._clock.now()
+        self._lanes.resume_left(self._partitions, now)
         if now - self._swept_at >= _SWEEP_S * 1_000:
             self._swept_at = now
             self._scribe.read(self._sweep)

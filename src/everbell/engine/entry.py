@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -66,7 +67,7 @@ class Entry:
 
     @property
     def epoch(self) -> int:
-        return self.dispatcher.epoch
+        return self.dispatcher.epochs.get(self.event.partition, 0)
 
     def begin(self) -> bool:
         return self.dispatcher.begin(self)
@@ -88,3 +89,15 @@ class Entry:
         waiters, self.waiters = self.waiters, None
         for waiter in waiters or ():
             waiter()
+
+
+async def until_settled(entry: Entry) -> None:
+    """Wait until the change that is being stored, or will be once the attempt is over, has been stored."""
+    settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake() -> None:
+        if not settled.done():
+            settled.set_result(None)
+
+    entry.when_settled(wake)
+    await settled

@@ -7,7 +7,7 @@ sequence, also while a change of it is being stored, so no event can be in memor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from everbell.channels.port import Channel
 from everbell.core.event import Event
@@ -140,7 +140,9 @@ class Floor:
         self._agenda.add(entry)
 
     def forget(self, entry: Entry) -> None:
-        """The event leaves memory."""
+        """The event leaves memory, unless its partition did already."""
+        if self.entries.get(entry.event.sequence) is not entry:
+            return
         entry.phase = Phase.GONE
         del self.entries[entry.event.sequence]
         flow = entry.flow
@@ -151,6 +153,10 @@ class Floor:
             self._flows.pop((flow.tenant.name, flow.group), None)
         if entry.waiters:
             entry.wake_waiters()
+
+    def of_partitions(self, partitions: Container[int]) -> list[Entry]:
+        """All entries of these partitions."""
+        return [entry for entry in self.entries.values() if entry.event.partition in partitions]
 
     def flow_of(self, event: Event) -> Flow:
         try:

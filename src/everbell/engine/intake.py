@@ -12,9 +12,10 @@ from everbell.core.ids import make_id, partition_of
 from everbell.core.spec import Draft, event_of
 from everbell.engine.floor import Floor
 from everbell.engine.meter import Meter
+from everbell.engine.partition import Partition
 from everbell.engine.scribe import GROUP_CHANGES_MAX, Scribe
 from everbell.entropy import Entropy
-from everbell.errors import EverbellError, StoreError
+from everbell.errors import EverbellError, NotOwner, StoreError
 from everbell.stores.port import Add, Refusal
 
 _RUN_BITS = 6
@@ -39,8 +40,7 @@ class Intake:
         scribe: Scribe,
         floor: Floor,
         meter: Meter,
-        partitions: int,
-        sequence: int,
+        partitions: Sequence[Partition],
     ) -> None:
         self._clock = clock
         self._nonce = entropy.nonce
@@ -48,25 +48,46 @@ class Intake:
         self._floor = floor
         self._meter = meter
         self._partitions = partitions
-        self._sequence = sequence
+        self._owned: Sequence[Partition] = ()
+        self._sequence = 0
+
+    def own(self, owned: Sequence[Partition], sequence: int) -> None:
+        """The partitions that are owned here have changed; new events get sequences above this one."""
+        self._owned = owned
+        self._sequence = max(self._sequence, sequence)
 
     def place(self, tenant: str, draft: Draft, now: int) -> Event:
-        """The event of a draft. The sequence is taken even if storing fails; gaps do not matter."""
+        """The event of a draft. The sequence is taken even if storing fails; gaps do not matter.
+
+        Raises `NotOwner`.
+        """
         self._sequence = sequence = self._sequence + 1
         if draft.key is not None:
-            partition = partition_of(tenant, draft.key, self._partitions)
+            partition = self._owned_one(tenant, draft.key)
         elif draft.id is not None:
-            partition = partition_of(tenant, draft.id, self._partitions)
+            partition = self._owned_one(tenant, draft.id)
+        elif owned := self._owned:
+            partition = owned[(sequence >> _RUN_BITS) % len(owned)].index
         else:
-            partition = (sequence >> _RUN_BITS) % self._partitions
+            raise NotOwner("this node owns no partition at the moment; nothing of this request was stored")
         event_id = draft.id or make_id(draft.due_at, sequence, partition, self._nonce())
         return event_of(draft, event_id, tenant, partition, sequence, now)
+
+    def _owned_one(self, tenant: str, name: str) -> int:
+        partition = partition_of(tenant, name, len(self._partitions))
+        if not self._partitions[partition].epoch:
+            raise not_owner(partition)
+        return partition
 
     async def schedule(self, tenant: str, drafts: Sequence[Draft]) -> list[Event | Taken | EverbellError]:
         """Store the drafts; for each in turn the event, or why it was not stored."""
         now = self._clock.now()
         place = self.place
-        events = [place(tenant, draft, now) for draft in drafts]
+        try:
+            events = [place(tenant, draft, now) for draft in drafts]
+        except NotOwner as elsewhere:
+            # Whoever sent them here has an old idea of who owns what: all of them go where they belong, in order.
+            return [elsewhere] * len(drafts)
         if len(events) <= GROUP_CHANGES_MAX:
             return await self._store(events)
         parts = [events[i : i + GROUP_CHANGES_MAX] for i in range(0, len(events), GROUP_CHANGES_MAX)]
@@ -100,8 +121,13 @@ class Intake:
             return list(events)
         return [self._made_or_taken(event, refused.get(index)) for index, event in enumerate(events)]
 
-    def _made_or_taken(self, event: Event, refusal: Refusal | None) -> Event | Taken:
-        if refusal is not None and refusal.existing is not None:
-            return Taken(refusal.existing)
-        self._floor.arrive(event)
-        return event
+    def _made_or_taken(self, event: Event, refusal: Refusal | None) -> Event | Taken | EverbellError:
+        if refusal is None:
+            self._floor.arrive(event)
+            return event
+        return not_owner(event.partition) if refusal.existing is None else Taken(refusal.existing)
+
+
+def not_owner(partition: int) -> NotOwner:
+    """For what belongs to a partition that is owned elsewhere."""
+    return NotOwner(f"partition {partition} is moving to another node; nothing of this request was stored")

@@ -20,7 +20,7 @@ the store asked.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -83,7 +83,7 @@ class Lanes:
         """Lines without a head, found at the start, by partition."""
 
     async def recover(self, partition: int) -> None:
-        """Learn which keys are marked, and which lines have no head."""
+        """Learn which keys are marked, and which lines have no head. To be called as a read of the scribe."""
         after = ("", "")
         while rows := await self._store.blocked(partition, after, _BLOCKED_PAGE):
             for tenant, key, head in rows:
@@ -92,12 +92,19 @@ class Lanes:
                     self._left.setdefault(partition, []).append((tenant, key))
             after = rows[-1][:2]
 
-    def resume_left(self, partitions: Sequence[Partition], started_at: int) -> None:
+    def leave(self, partitions: Container[int]) -> None:
+        """These partitions are owned elsewhere from now on."""
+        for name in [name for name, lane in self._lanes.items() if lane.partition in partitions]:
+            del self._lanes[name]
+        for index in [index for index in self._left if index in partitions]:
+            del self._left[index]
+
+    def resume_left(self, partitions: Sequence[Partition], now: int) -> None:
         """Set lines going that were found without a head, where all that was due at the start is in memory.
 
         Not before, because an event that is due but was not in line yet may have its place at the front of it.
         """
-        for index in [index for index in self._left if partitions[index].checkpoint >= position(started_at, 0)]:
+        for index in [index for index in self._left if _is_read(partitions[index], now)]:
             skips = partitions[index].skips.values()
             lines = self._left.pop(index)
             held_up = [name for name in lines if any(skip.has_key(*name) for skip in skips)]
@@ -136,13 +143,14 @@ class Lanes:
         event = entry.event
         assert event.key is not None, "only events with a key have a lane"
         self._marked.add(event.tenant, event.key)
-        lane = self._lanes.pop((event.tenant, event.key))
+        lane = self._lanes.pop((event.tenant, event.key), None)
         changes: list[Change] = [Block(event.partition, event.tenant, event.key, event.sequence)]
-        for follower in lane.line:
+        line = [] if lane is None else lane.line  # None: the partition is being handed over.
+        for follower in line:
             follower.phase = Phase.SETTLING
             if follower.event.state != "waiting":
                 changes.append(_to_line(follower.event))
-        return changes, lane.line
+        return changes, line
 
     def ended(self, entry: Entry) -> None:
         """The entry is stored as ended and nothing of it is under way: the next of its key may go."""
@@ -252,7 +260,8 @@ class Lanes:
         async def operation() -> None:
             heads = await self._store.heads(lane.partition, [(lane.tenant, lane.key)])
             lane.asking = False
-            self._answered(lane, heads[0])
+            if self._lanes.get((lane.tenant, lane.key)) is lane:
+                self._answered(lane, heads[0])
 
         self._scribe.read(operation)
 
@@ -288,6 +297,8 @@ class Lanes:
             for poison in page.poison:
                 await bury(self._store, poison)
             lane.asking = False
+            if self._lanes.get((lane.tenant, lane.key)) is not lane:
+                return
             self._read(lane, page, missed=lane.spills != before)
 
         self._scribe.read(operation)
@@ -315,6 +326,10 @@ class Lanes:
     def _go_on(self, lane: Lane) -> None:
         if lane.head is None and self._lanes.get((lane.tenant, lane.key)) is lane:
             self._advance(lane)
+
+
+def _is_read(partition: Partition, now: int) -> bool:
+    return partition.checkpoint >= position(partition.taken_at, 0) and now >= partition.quiet_until_at
 
 
 def _to_line(event: Event) -> Move:

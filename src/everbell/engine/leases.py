@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from everbell.channels.queue import Lease, QueueChannel
@@ -44,13 +43,6 @@ class Leases:
 
     async def _settle(self, tenant: str, queue: str, outcomes: Mapping[str, Outcome | None]) -> list[str]:
         lost = self._queues.settle(tenant, queue, outcomes)
-        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        async def after_all_before() -> None:
-            if not stored.done():
-                stored.set_result(None)
-
         self._flush()
-        self._scribe.read(after_all_before)
-        await stored
+        await self._scribe.caught_up()
         return lost

@@ -18,6 +18,7 @@ from functools import partial
 from everbell.clock import Clock
 from everbell.core.event import Event, position, position_at
 from everbell.core.time import DAY_MS
+from everbell.engine.agenda import NEVER
 from everbell.engine.floor import Floor
 from everbell.engine.flow import Flow, Skip
 from everbell.engine.partition import Partition
@@ -41,6 +42,7 @@ class Loader:
         store: Store,
         clock: Clock,
         partitions: list[Partition],
+        owned: list[Partition],
         floor: Floor,
         lookahead_ms: int,
         page_events: int,
@@ -48,6 +50,7 @@ class Loader:
         self._store = store
         self._clock = clock
         self._partitions = partitions
+        self._owned = owned
         self._floor = floor
         self._lookahead_ms = lookahead_ms
         self._page_events = page_events
@@ -63,7 +66,7 @@ class Loader:
 
     def next_at(self) -> int:
         """When the first event is due that is not read yet, at the earliest."""
-        return min(partition.next_at for partition in self._partitions)
+        return min((partition.next_at for partition in self._owned), default=NEVER)
 
     def next_read(self) -> Read | None:
         """The read to do now, if any.
@@ -87,11 +90,11 @@ class Loader:
     def _next_front(self) -> Read | None:
         now = self._clock.now()
         until_at = now + self._lookahead_ms
-        partition = min(self._partitions, key=_next_at)
-        if partition.next_at > until_at:
+        next_at = self.next_at()
+        if next_at > until_at:
             return None
-        if partition.next_at < now:
-            until_at = min(until_at, self._step_for(partition.next_at))
+        if next_at < now:
+            until_at = min(until_at, self._step_for(next_at))
         return partial(self._read_fronts, until_at)
 
     def _step_for(self, next_at: int) -> int:
@@ -110,14 +113,17 @@ class Loader:
         """Read about one page, from as many partitions as it takes."""
         enough = self._step_events + self._page_events
         for _ in range(PARTITIONS_AT_ONCE):
-            partition = min(self._partitions, key=_next_at)
-            if partition.next_at > until_at or self._step_events >= enough:
+            partition = min(self._owned, key=_next_at, default=None)
+            if partition is None or partition.next_at > until_at or self._step_events >= enough:
                 return
             await self._read_front(partition, until_at)
 
     async def _read_front(self, partition: Partition, until_at: int) -> None:
+        epoch = partition.epoch
         page = await self._store.page(partition.index, partition.checkpoint, until_at, self._page_events)
         await self._bury(page)
+        if partition.epoch != epoch:
+            return  # Lost while it was being read.
         self._step_events += len(page.events)
         for event in page.events:
             self._floor.admit(event, partition)
@@ -155,6 +161,8 @@ class Loader:
         until_at = min(position_at(partition.checkpoint), self._step_behind(flow, skip))
         page = await self._store.page(partition.index, skip.position - 1, until_at, self._page_events)
         await self._bury(page)
+        if flow.skips.get(partition.index) is not skip:
+            return True  # The partition was lost while it was being read.
         for event in page.events:
             if event.position > partition.checkpoint:
                 break

@@ -19,6 +19,7 @@ from everbell.engine.floor import Floor
 from everbell.engine.intake import Intake, Taken
 from everbell.engine.lanes import Lanes
 from everbell.engine.meter import Meter
+from everbell.engine.partition import Partition
 from everbell.engine.port import Seen
 from everbell.engine.scribe import Scribe
 from everbell.errors import Conflict, EverbellError, NotFound, Stopping, VersionMismatch
@@ -36,21 +37,21 @@ class Operations:
         store: Store,
         clock: Clock,
         tenants: Tenants,
+        partitions: Sequence[Partition],
         floor: Floor,
         intake: Intake,
         scribe: Scribe,
         lanes: Lanes,
         meter: Meter,
-        epoch: int,
     ) -> None:
         self._store = store
         self._clock = clock
         self._tenants = tenants
         self._floor = floor
         self._intake = intake
-        self._edits = Edits(store, floor, scribe, lanes)
+        self._edits = Edits(store, partitions, floor, scribe, lanes)
         self._meter = meter
-        self._epoch = epoch
+        self._partitions = partitions
         self._closed = False
 
     def close(self) -> None:
@@ -161,7 +162,7 @@ class Operations:
         flow = self._floor.flow_of(event)
         if flow.channel.holds:
             raise Conflict("a queue cannot be tried out: nothing is sent until a worker asks")
-        trial = _Trial(event, flow.tenant, self._epoch)
+        trial = _Trial(event, flow.tenant, self._partitions[event.partition].epoch)
         flow.channel.start([trial])
         return await trial.outcome
 

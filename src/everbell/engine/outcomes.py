@@ -52,6 +52,8 @@ class Outcomes:
             else:
                 entry.unheard = outcome
             return
+        if entry.phase is Phase.GONE:
+            return  # Its partition is another node's now, which will attempt it again.
         now = self._clock.now()
         judged = verdict(
             entry.event, entry.flow.tenant, outcome, entry.attempt, entry.started_at, now, self._entropy.jitter()

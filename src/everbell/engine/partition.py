@@ -1,4 +1,4 @@
-"""A partition on the node that owns it: how far it has been read, and what was left behind on the way."""
+"""A partition on a node: whether it is owned here, how far it has been read, and what was left behind on the way."""
 
 from __future__ import annotations
 
@@ -12,16 +12,37 @@ class Partition:
     """Data, not a task: an idle partition costs nothing.
 
     Every unfinished event at or below `checkpoint` is in memory, or behind a `Skip`, or waiting behind its key's head.
-    Above it, nothing has been read; `next_at` is a lower bound of the first time there.
+    Above it, nothing has been read; `next_at` is a lower bound of the first time there. Of a partition that is owned
+    elsewhere nothing is in memory, and nothing is taken in: no time lies before its `next_at`.
     """
 
-    __slots__ = ("checkpoint", "index", "next_at", "skips")
+    __slots__ = ("checkpoint", "epoch", "index", "next_at", "quiet_until_at", "skips", "taken_at")
 
     def __init__(self, index: int) -> None:
         self.index = index
+        self.epoch = 0
+        """Under which it is owned here; 0: it is not."""
+        self.checkpoint = -1
+        self.next_at = -1
+        self.skips: dict[Flow, Skip] = {}
+        self.taken_at = 0
+        self.quiet_until_at = 0
+        """No event with a key is attempted before: the last owner may still be sending one."""
+
+    def take(self, epoch: int, now: int, quiet_until_at: int) -> None:
+        """This node owns it from now on: everything in it is still to be read."""
+        self.epoch = epoch
         self.checkpoint = -1
         self.next_at = 0
-        self.skips: dict[Flow, Skip] = {}
+        self.taken_at = now
+        self.quiet_until_at = quiet_until_at
+
+    def leave_to_others(self) -> None:
+        """This node no longer owns it."""
+        self.epoch = 0
+        self.checkpoint = self.next_at = -1
+        for flow in list(self.skips):
+            self.unskip(flow)
 
     def read_to(self, run_at: int, next_at: int | None) -> None:
         """Everything up to and including `run_at` has been read."""

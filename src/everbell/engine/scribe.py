@@ -4,8 +4,9 @@ Changes that arrive while a write is under way form the next group, so a thousan
 alone waits for nobody. Reads that decide what is in memory go through the same line, one operation at a time: what a
 read returns and what is stored right after it can never be seen in the wrong order, on any store.
 
-When the disk is full, what users ask for is refused and what has already happened (outcomes of attempts) is kept and
-tried again; when the store is broken, nothing more is written and the engine is told to end.
+When the disk is full or the store is away, what users ask for is refused and what has already happened (outcomes of
+attempts) is kept and tried again; when the store is broken, nothing more is written and the engine is told to end. When
+another node has taken partitions, what was to be written to them is refused, and the rest of the group is written.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
-from everbell.errors import Overloaded, StoreBroken, StoreError, StoreFull
+from everbell.errors import Fenced, Overloaded, StoreBroken, StoreError, StoreFull, StoreUnavailable
 from everbell.stores.port import Change, Refusal, Store
+from everbell.stores.semantics import partition_of_change
 
 Done = Callable[[Mapping[int, Refusal] | StoreError], None]
 """Told when a unit was stored, with the refused changes by their index in the unit; or why it was not."""
@@ -28,6 +31,10 @@ GROUP_CHANGES_MAX = 1_000
 READS_PER_WRITE = 2
 INTAKE_CHANGES_MAX = 50_000
 _FULL_RETRY_S = 0.5
+
+
+def _ignore(error: StoreError) -> None:
+    """Nobody waits for the read."""
 
 
 class Unit:
@@ -48,19 +55,27 @@ class Unit:
 class Scribe:
     """Runs until stopped; `submit`, `take_in` and `read` may be called at any time on the loop."""
 
-    def __init__(self, store: Store, epoch: int, on_broken: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        epochs: Mapping[int, int],
+        on_broken: Callable[[BaseException], None],
+        on_fenced: Callable[[Sequence[int]], None],
+    ) -> None:
         self._store = store
-        self._epoch = epoch
+        self._epochs = epochs
         self._on_broken = on_broken
+        self._on_fenced = on_fenced
         self._units: deque[Unit] = deque()
         self._intake: deque[Unit] = deque()
         self._intake_size = 0
-        self._reads: deque[tuple[int, Read]] = deque()
+        self._reads: deque[tuple[int, Read, Callable[[StoreError], None]]] = deque()
         self._submitted = 0
         self._stored = 0
         self._group: list[Unit] = []
         """What is being written."""
-        self._full: StoreFull | None = None
+        self._full: StoreFull | StoreUnavailable | None = None
+        """Why nothing can be stored for the moment."""
         self._broken: StoreError | None = None
         self._full_until_s = 0.0
         """When it is worth a try again."""
@@ -86,7 +101,7 @@ class Scribe:
         """Store new events, and call back.
 
         They come after everything else, so that a flood of them does not hold up what is under way. Raises
-        `Overloaded` when too many are waiting already, and `StoreFull`.
+        `Overloaded` when too many are waiting already, `StoreFull` and `StoreUnavailable`.
         """
         self._check_room()
         if self._intake_size >= INTAKE_CHANGES_MAX:
@@ -95,10 +110,24 @@ class Scribe:
         self._intake_size += len(changes)
         self._wake.set()
 
-    def read(self, operation: Read) -> None:
-        """Run a read after everything that has been submitted so far."""
-        self._reads.append((self._submitted, operation))
+    def read(self, operation: Read, failed: Callable[[StoreError], None] = _ignore) -> None:
+        """Run a read after everything that has been submitted so far; `failed` is told if the store breaks first."""
+        if self._broken is not None:
+            failed(self._broken)
+            return
+        self._reads.append((self._submitted, operation, failed))
         self._wake.set()
+
+    async def caught_up(self) -> None:
+        """Wait until everything that has been submitted so far is stored."""
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def tell() -> None:
+            if not stored.done():
+                stored.set_result(None)
+
+        self.read(tell, failing(stored))
+        await stored
 
     def nudge(self) -> None:
         """There may be idle work."""
@@ -128,15 +157,21 @@ class Scribe:
     async def _read_some(self) -> bool:
         """Read a few times for one write, so that a backlog comes in about as fast as it goes out."""
         for count in range(READS_PER_WRITE):
-            read = self._next_read()
-            if read is None:
+            following = None if self._left_s() else self._next_read()
+            if following is None:
                 return count > 0
-            await read()
+            read, failed = following
+            try:
+                await read()
+            except StoreUnavailable as away:
+                self._reads.appendleft((0, read, failed))
+                self._pause(away)
+                return False
             await asyncio.sleep(0)  # An embedded store reads without waiting: the others have their turn here.
         return True
 
     async def _rest(self) -> None:
-        """Wait until there is something to do; when the disk is full, only until it is worth another try."""
+        """Wait until there is something to do; when the store cannot be used, only until it is worth another try."""
         self._wake.clear()
         left_s = self._left_s()
         if left_s == 0:
@@ -146,7 +181,10 @@ class Scribe:
             await asyncio.wait_for(self._wake.wait(), left_s)
 
     def _left_s(self) -> float:
-        """How long to leave a full disk alone. A hair does not count: a loop's clock may be unable to pass it."""
+        """How long to leave a store alone that is full or away.
+
+        A hair does not count: a loop's clock may be unable to pass it.
+        """
         left_s = 0.0 if self._full is None else self._full_until_s - _now_s()
         return left_s if left_s > 0.001 else 0.0
 
@@ -157,14 +195,15 @@ class Scribe:
             return False  # There is no room: what is left is attempted again after the restart, its outcome unknown.
         return self._left_s() == 0
 
-    def _next_read(self) -> Read | None:
+    def _next_read(self) -> tuple[Read, Callable[[StoreError], None]] | None:
         """What was asked for, once all that was submitted before it is stored; or idle work."""
         if self._reads:
-            after, read = self._reads[0]
+            after, read, failed = self._reads[0]
             if after <= self._stored:
                 self._reads.popleft()
-                return read
-        return None if self._stopping else self._idle_work()
+                return read, failed
+        idle_work = None if self._stopping else self._idle_work()
+        return None if idle_work is None else (idle_work, _ignore)
 
     def _next_group(self) -> list[Unit]:
         group: list[Unit] = []
@@ -186,10 +225,19 @@ class Scribe:
         for unit in group:
             changes.extend(unit.changes)
         try:
-            refused = await self._store.apply(changes, self._epoch)
+            refused = await self._apply(changes)
+        except StoreUnavailable as away:
+            self._group = []
+            self._pause(away)
+            self._hold(group, away, refuse_changes=True)
         except StoreFull as full:
             self._group = []
-            self._hold(group, full)
+            # New events are refused first, for there may be room for everything else: the store keeps some in reserve.
+            had_new = any(unit.is_new for unit in group)
+            self._full, self._full_until_s = full, 0.0
+            if not had_new:
+                self._pause(full)
+            self._hold(group, full, refuse_changes=not had_new)
         else:
             self._group = []
             self._full = None
@@ -200,6 +248,8 @@ class Scribe:
         for unit in (*self._group, *self._units, *self._intake):
             if not unit.must:
                 unit.done(broken)
+        for _, _, failed in self._reads:
+            failed(broken)
 
     def _check_room(self) -> None:
         if self._broken is not None:
@@ -207,22 +257,35 @@ class Scribe:
         if self._full is not None and self._left_s() > 0:
             raise self._full
 
-    def _hold(self, group: list[Unit], full: StoreFull) -> None:
-        """The disk is full: refuse what can be refused, and keep the rest, in its order, for another try.
+    async def _apply(self, changes: list[Change]) -> Mapping[int, Refusal]:
+        """Write what belongs to partitions that are still owned here; the rest is refused."""
+        try:
+            return await self._store.apply(changes, self._epochs)
+        except Fenced as fenced:
+            self._on_fenced(fenced.partitions)
+        kept = [index for index, change in enumerate(changes) if partition_of_change(change) in self._epochs]
+        assert len(kept) < len(changes), "whoever is fenced no longer claims the partition"
+        refused: dict[int, Refusal] = dict.fromkeys(set(range(len(changes))) - set(kept), Refusal(None))
+        if kept:
+            again = await self._apply([changes[index] for index in kept])
+            refused.update((kept[index], refusal) for index, refusal in again.items())
+        return refused
 
-        New events are refused first, for there may be room for everything else: the store keeps some in reserve.
-        """
-        had_new = any(unit.is_new for unit in group)
-        self._full = full
-        self._full_until_s = 0.0 if had_new else _now_s() + _FULL_RETRY_S
+    def _pause(self, why: StoreFull | StoreUnavailable) -> None:
+        """Try again in a while."""
+        self._full = why
+        self._full_until_s = _now_s() + _FULL_RETRY_S
+
+    def _hold(self, group: list[Unit], full: StoreError, *, refuse_changes: bool) -> None:
+        """Refuse what can be refused, and keep the rest, in its order, for another try."""
         waiting = [*group, *self._units, *self._intake]
-        kept = [unit for unit in waiting if not unit.is_new and (had_new or unit.must)]
+        kept = [unit for unit in waiting if not unit.is_new and (unit.must or not refuse_changes)]
         self._units = deque(kept)
         self._intake.clear()
         self._intake_size = 0
         self._stored = self._submitted - len(self._units)
         for unit in waiting:
-            if unit.is_new or not (had_new or unit.must):
+            if unit.is_new or (refuse_changes and not unit.must):
                 unit.done(full)
 
     def _report(self, group: list[Unit], refused: Mapping[int, Refusal]) -> None:
@@ -232,6 +295,16 @@ class Scribe:
             end = start + len(unit.changes)
             unit.done({i - start: refused[i] for i in range(start, end) if i in refused} if refused else refused)
             start = end
+
+
+def failing(future: asyncio.Future[Any]) -> Callable[[StoreError], None]:
+    """What tells somebody who awaits the result of a read that there will be none."""
+
+    def failed(error: StoreError) -> None:
+        if not future.done():
+            future.set_exception(error)
+
+    return failed
 
 
 def _now_s() -> float:

@@ -20,7 +20,8 @@ def render(engine: Engine) -> str:
     lines += _metric(
         "everbell_starved_flows", "gauge", "Targets with due events left in the store.", len(engine.floor.starved)
     )
-    lines += _metric("everbell_epoch", "gauge", "The epoch of this owner.", engine.epoch)
+    highest = max(engine.epochs.values(), default=0)
+    lines += _metric("everbell_epoch", "gauge", "The highest epoch of the partitions that are owned here.", highest)
     lines += [
         "# HELP everbell_lateness_seconds How late first attempts began.",
         "# TYPE everbell_lateness_seconds histogram",

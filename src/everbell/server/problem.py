@@ -109,7 +109,7 @@ def title_of(status: int) -> str:
 
 
 def _headers(error: EverbellError) -> tuple[tuple[str, str], ...]:
-    if isinstance(error, Overloaded):
+    if error.retry_after_s is not None:
         return (("retry-after", str(error.retry_after_s)),)
     if isinstance(error, WrongMethod):
         return (("allow", error.allowed),)

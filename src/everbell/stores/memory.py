@@ -16,7 +16,7 @@ from typing import assert_never
 from everbell.core.event import Event, Record, position
 from everbell.core.ids import SEQUENCE_MAX, is_made
 from everbell.core.time import HOUR_MS
-from everbell.errors import Fenced, StoreUnusable
+from everbell.errors import StoreUnusable
 from everbell.stores.memory_find import Name, Shelves, search
 from everbell.stores.port import (
     Add,
@@ -32,7 +32,7 @@ from everbell.stores.port import (
     Refusal,
     Unblock,
 )
-from everbell.stores.semantics import is_current, partition_of_change
+from everbell.stores.semantics import check_fence, check_raise, is_current
 
 
 class MemoryStore:
@@ -40,30 +40,26 @@ class MemoryStore:
 
     def __init__(self, partitions: int = 256) -> None:
         self.partitions = partitions
-        self.last_sequence = 0
-        self._epochs = [0] * partitions
+        self.epoch = 0
+        self._epochs = dict.fromkeys(range(partitions), 0)
+        self._blocks = -1
         self._shelves = Shelves(partitions)
         self._lies_at: dict[tuple[str, str], int | Name] = {}
         """By (tenant, id): the sequence of an event that is not finished, or the name of its record."""
         self._heads: dict[tuple[int, str, str], int] = {}
         self._counts: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(Counts.__struct_fields__, 0))
 
-    async def raise_fence(self, partitions: Sequence[int]) -> int:
-        """See the port."""
-        epoch = 1 + max((self._epochs[partition] for partition in partitions), default=0)
-        for partition in partitions:
-            self._epochs[partition] = epoch
-        return epoch
+    async def raise_fence(self, epochs: Mapping[int, int]) -> int:
+        """See the port. Several nodes of a test may share one store, so each taker gets sequences of its own."""
+        check_raise(epochs, self._epochs)
+        self._epochs.update(epochs)
+        self.epoch = max(self.epoch, *epochs.values(), 0)
+        self._blocks += 1
+        return self._blocks << 32
 
-    async def apply(self, changes: Sequence[Change], epoch: int) -> Mapping[int, Refusal]:
+    async def apply(self, changes: Sequence[Change], epochs: Mapping[int, int]) -> Mapping[int, Refusal]:
         """See the port."""
-        for change in changes:
-            partition = partition_of_change(change)
-            if self._epochs[partition] > epoch:
-                raise Fenced(
-                    f"partition {partition} was taken with epoch {self._epochs[partition]}, this writer has {epoch}: "
-                    "stop writing to it"
-                )
+        check_fence(changes, epochs, self._epochs)
         outcomes = ((index, self._make(change)) for index, change in enumerate(changes))
         return {index: refusal for index, refusal in outcomes if refusal is not None}
 
@@ -89,7 +85,6 @@ class MemoryStore:
             return Refusal(existing)
         self._put(event)
         self._counts[event.tenant][_kind(event)] += 1
-        self.last_sequence = max(self.last_sequence, event.sequence)
         return None
 
     def _existing(self, event: Event) -> Event | Record | None:

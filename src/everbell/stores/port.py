@@ -5,8 +5,10 @@ Rules that every store keeps, and that `tests/conformance/test_store.py` checks 
 - `apply` is atomic as a whole, and durable when it returns; its changes take effect in the order given. When it
   raises, none of them was made or ever will be, except after `StoreBroken`, which means: unknown, end the process
   and recover. Cancelling it leaves unknown what was made, too.
-- Every write is fenced: it names the epoch under which its writer owns the partitions, and is refused with `Fenced`
-  once a higher epoch was written for one of them.
+- Every write is fenced: it names the epochs under which its writer owns the partitions, and is refused as a whole with
+  `Fenced` unless they are the ones in force for all partitions that it touches.
+- `StoreUnavailable` means that nothing was done and that trying again may help; any other `StoreError` of a write is a
+  reason to end.
 - Every read has a limit. Unfinished events come in order of `Event.position`, waiting ones in `Event.order`.
 - Expected outcomes are values (`Refusal`); exceptions mean that the store failed.
 - The caller has at most one `apply` or `page` under way at a time, so persisting and loading are serialised.
@@ -143,15 +145,22 @@ class Store(Protocol):
     partitions: int
     """How many partitions the store was created with."""
 
-    last_sequence: int
-    """The highest sequence ever stored; the next event gets a higher one."""
+    epoch: int
+    """The highest epoch that was in force for any partition when the store was opened, or that was written since."""
 
-    async def raise_fence(self, partitions: Sequence[int]) -> int:
-        """Take the partitions: write an epoch higher than any before for them, and return it."""
+    async def raise_fence(self, epochs: Mapping[int, int]) -> int:
+        """Take the partitions: put these epochs in force for them.
+
+        Each must be higher than the one before it, or nothing is done and `Fenced` is raised. Returns a sequence: the
+        2³² higher ones are for the events of whoever called, and no event has one of them, nor any higher, that any
+        other owner of these partitions stored.
+        """
         ...
 
-    async def apply(self, changes: Sequence[Change], epoch: int) -> Mapping[int, Refusal]:
-        """Make the changes, durably. Returns the refused ones by index; the others were made."""
+    async def apply(self, changes: Sequence[Change], epochs: Mapping[int, int]) -> Mapping[int, Refusal]:
+        """Make the changes, durably, as the owner by these epochs. Returns the refused ones by index; the others were
+        made.
+        """
         ...
 
     async def page(self, partition: int, after: int, until_at: int, limit: int) -> Page:

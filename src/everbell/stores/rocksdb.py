@@ -24,7 +24,7 @@ from rocksdict import Checkpoint, Rdict, WriteBatch
 
 from everbell.core.event import Event, Record, position
 from everbell.core.time import HOUR_MS
-from everbell.errors import Fenced, StoreBroken, StoreCorrupt, StoreError, StoreFull, StoreUnusable
+from everbell.errors import StoreBroken, StoreCorrupt, StoreError, StoreFull, StoreUnusable
 from everbell.stores import rocksdb_keys as keys
 from everbell.stores.port import Add, Change, Counts, Filter, Found, Page, Poison, Refusal
 from everbell.stores.rocksdb_access import open_database, reading, scan, store_error
@@ -35,7 +35,7 @@ from everbell.stores.rocksdb_fronts import Fronts
 from everbell.stores.rocksdb_reads import read_blocked, read_heads, read_line, read_one, read_page
 from everbell.stores.rocksdb_rows import Tally, counts_of, numbers_row, read_number, read_numbers, read_tally
 from everbell.stores.rocksdb_sweep import PAGE, forget, hours_in
-from everbell.stores.semantics import partition_of_change
+from everbell.stores.semantics import check_fence, check_raise
 
 RESERVE_BYTES = 64 << 20
 """Room that new events may not take, so that those that are stored can still go out."""
@@ -46,7 +46,7 @@ class RocksdbStore:
     """See the port. One process at a time can have it open."""
 
     partitions: int
-    last_sequence: int
+    epoch: int
 
     def __init__(
         self,
@@ -86,41 +86,39 @@ class RocksdbStore:
         """Read what is kept in memory."""
         if self._db.get(keys.SHAPE_KEY) != _shape(self._marker):
             raise StoreCorrupt(f"{self._directory} is not what its marker says: restore the store from a backup")
-        self._epochs = read_numbers(self._db.get(keys.EPOCHS_KEY) or b"")
-        self._highest_epoch = max(self._epochs)
+        self._epochs = dict(enumerate(read_numbers(self._db.get(keys.EPOCHS_KEY) or b"")))
+        self.epoch = max(self._epochs.values())
         sequence = self._db.get(keys.SEQUENCE_KEY)
-        self.last_sequence = 0 if sequence is None else read_number(sequence)
+        self._last_sequence = 0 if sequence is None else read_number(sequence)
         first = keys.counts_key("")
         rows = scan(self._db, first, keys.after_prefix(first))
         self._counts: dict[str, Tally] = {key[len(first) :].decode(): read_tally(row) for key, row in rows}
         self._hours = hours_in(self._db)
         self._fronts = Fronts(self._db, self.partitions)
 
-    async def raise_fence(self, partitions: Sequence[int]) -> int:
+    async def raise_fence(self, epochs: Mapping[int, int]) -> int:
         """See the port."""
         async with self._lock:
             self._check_writable()
-            epochs = list(self._epochs)
-            epoch = 1 + max((epochs[partition] for partition in partitions), default=0)
-            for partition in partitions:
-                epochs[partition] = epoch
+            check_raise(epochs, self._epochs)
+            in_force = {**self._epochs, **epochs}
             batch = WriteBatch(raw_mode=True)
-            batch.put(keys.EPOCHS_KEY, numbers_row(epochs))
+            batch.put(keys.EPOCHS_KEY, numbers_row(list(in_force.values())))
             self._write(batch)
-            self._epochs = epochs
-            self._highest_epoch = max(epochs)
+            self._epochs = in_force
+            self.epoch = max(in_force.values())
             await self._sync()
-            return epoch
+            return self._last_sequence
 
-    async def apply(self, changes: Sequence[Change], epoch: int) -> Mapping[int, Refusal]:
+    async def apply(self, changes: Sequence[Change], epochs: Mapping[int, int]) -> Mapping[int, Refusal]:
         """See the port. Cancelling it leaves open whether the changes are made."""
         async with self._lock:
             self._check_writable()
-            self._check_fence(changes, epoch)
+            check_fence(changes, epochs, self._epochs)
             self._check_room(changes)
             with reading:
                 self._fronts.advance(self._db)
-            batch = Batch(self._db, changes, self._counts, self.last_sequence, self._fronts)
+            batch = Batch(self._db, changes, self._counts, self._last_sequence, self._fronts)
             for start in range(0, len(changes), _BUILT_AT_ONCE):
                 if start:
                     await asyncio.sleep(0)
@@ -129,7 +127,7 @@ class RocksdbStore:
             if len(batch.refusals) < len(changes):
                 self._write(batch.seal())
                 self._counts.update(batch.counts)
-                self.last_sequence = batch.last_sequence
+                self._last_sequence = batch.last_sequence
                 self._hours |= batch.hours
                 self._fronts.stored(batch.ends, batch.rung_at)
                 await self._sync()
@@ -227,17 +225,6 @@ class RocksdbStore:
             raise StoreBroken(self._broken)
         if self._stuck:
             self._reopen()
-
-    def _check_fence(self, changes: Sequence[Change], epoch: int) -> None:
-        if epoch >= self._highest_epoch:
-            return
-        for change in changes:
-            partition = partition_of_change(change)
-            if self._epochs[partition] > epoch:
-                raise Fenced(
-                    f"partition {partition} was taken with epoch {self._epochs[partition]}, this writer has {epoch}: "
-                    "stop writing to it"
-                )
 
     def _check_room(self, changes: Sequence[Change]) -> None:
         free = self._free(self._directory)

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from everbell.core.event import End, Event, Record, status_of
-from everbell.errors import InvalidInput
+from everbell.errors import Fenced, InvalidInput
 from everbell.stores.port import Add, Change, Filter, Finish, Move
 
 Space = Literal["E", "W", "D", "H"]
@@ -34,6 +35,26 @@ def partition_of_change(change: Change) -> int:
     if isinstance(change, Add):
         return change.event.partition
     return change.before.partition if isinstance(change, (Move, Finish)) else change.partition
+
+
+def check_fence(changes: Sequence[Change], claimed: Mapping[int, int], in_force: Mapping[int, int]) -> None:
+    """Raise `Fenced` unless the epochs that a writer claims are in force for every partition that it writes to."""
+    if claimed == in_force:
+        return
+    partitions = {partition_of_change(change) for change in changes}
+    raise_if_fenced(sorted(p for p in partitions if claimed.get(p) != in_force.get(p)))
+
+
+def check_raise(wanted: Mapping[int, int], in_force: Mapping[int, int]) -> None:
+    """Raise `Fenced` unless every wanted epoch is higher than the one in force."""
+    raise_if_fenced(sorted(p for p, epoch in wanted.items() if epoch <= in_force.get(p, 0)))
+
+
+def raise_if_fenced(partitions: Sequence[int]) -> None:
+    """Raise `Fenced` for these partitions, if there are any."""
+    if partitions:
+        named = ", ".join(map(str, partitions[:5])) + (" …" if len(partitions) > 5 else "")
+        raise Fenced(f"another owner has taken partition {named}: this one no longer writes to it", tuple(partitions))
 
 
 def spaces_of(filter: Filter) -> tuple[Space, ...]:

@@ -72,7 +72,10 @@ class VirtualClock:
 
     def now(self) -> int:
         # A hair is added because a sum of float seconds may end just below the millisecond it stands for.
-        return self.offset_ms + int((self._loop.time() + _RESOLUTION_S) * 1_000)
+        return self.offset_ms + self.elapsed_ms()
+
+    def elapsed_ms(self) -> int:
+        return int((self._loop.time() + _RESOLUTION_S) * 1_000)
 
 
 def run_virtual(main: Callable[[VirtualClock], Coroutine[Any, Any, T]], start_at: int = START_AT) -> T:

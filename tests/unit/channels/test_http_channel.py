@@ -23,6 +23,9 @@ class FixedClock:
     def now(self) -> int:
         return NOW
 
+    def elapsed_ms(self) -> int:
+        return 0
+
 
 class FakePool:
     """Keeps what is sent, and answers everything alike."""

@@ -26,6 +26,9 @@ class Ticking:
         self._now += 1_000
         return self._now
 
+    def elapsed_ms(self) -> int:
+        return self.now()
+
 
 @pytest.fixture(autouse=True)
 def _ordinary_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,13 +45,13 @@ class WatchedStore(MemoryStore):
         self.before_apply: Callable[[], Awaitable[object]] | None = None
         self.closed = False
 
-    async def apply(self, changes: Sequence[Change], epoch: int) -> Mapping[int, Refusal]:
+    async def apply(self, changes: Sequence[Change], epochs: Mapping[int, int]) -> Mapping[int, Refusal]:
         if self.before_apply is not None:
             await self.before_apply()
         if self.fault is not None:
             raise self.fault
         self.applied.append(list(changes))
-        return await super().apply(changes, epoch)
+        return await super().apply(changes, epochs)
 
     async def close(self) -> None:
         self.closed = True

@@ -23,7 +23,7 @@ class Bells:
         self.clock = clock
         self.rung: list[tuple[int, int]] = []
         self.agenda = Agenda(clock, self._ring)
-        self._dispatcher = Dispatcher(clock, 1, 100)
+        self._dispatcher = Dispatcher(clock, {0: 1}, 100)
         self._flow = Flow(Tenant(), "queue:q", NowhereChannel())
 
     def _ring(self, entry: Entry) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -11,9 +11,10 @@ import pytest
 from everbell.core.event import Event
 from everbell.engine import scribe as scribe_module
 from everbell.engine.scribe import GROUP_CHANGES_MAX, Scribe
-from everbell.errors import Fenced, Overloaded, StoreBroken, StoreError, StoreFull
+from everbell.errors import Overloaded, StoreBroken, StoreError, StoreFull, StoreUnavailable
 from everbell.stores.port import Add, Refusal
 from everbell.testing import VirtualClock, run_virtual
+from tests.conformance.stores import event
 from tests.unit.engine.stage import WatchedStore
 
 Told = list[Mapping[int, Refusal] | StoreError]
@@ -22,11 +23,12 @@ Told = list[Mapping[int, Refusal] | StoreError]
 class Desk:
     """A scribe at work on a store that takes ten milliseconds for a write."""
 
-    def __init__(self) -> None:
-        self.store = WatchedStore(1)
+    def __init__(self, partitions: int = 1) -> None:
+        self.store = WatchedStore(partitions)
         self.store.before_apply = lambda: asyncio.sleep(0.01)
         self.broken: list[BaseException] = []
-        self.scribe = Scribe(self.store, 1, self.broken.append)
+        self.epochs = {0: 1}
+        self.scribe = Scribe(self.store, self.epochs, self.broken.append, self.lose)
         self.told: Told = []
         self._sequence = 0
 
@@ -36,6 +38,10 @@ class Desk:
             self._sequence += 1
             made.append(Add(Event(f"e{self._sequence}", "t", 0, self._sequence, 5, 5, "queue:q", b"", 1)))
         return made
+
+    def lose(self, partitions: Sequence[int]) -> None:
+        for partition in partitions:
+            del self.epochs[partition]
 
     def submit(self, count: int = 1, *, must: bool = True) -> None:
         self.scribe.submit(self.add(count), self.told.append, must=must)
@@ -48,10 +54,10 @@ class Desk:
         return [len(group) for group in self.store.applied]
 
 
-def at_work(scene: Callable[[Desk], Coroutine[Any, Any, None]]) -> None:
+def at_work(scene: Callable[[Desk], Coroutine[Any, Any, None]], partitions: int = 1) -> None:
     async def main(clock: VirtualClock) -> None:
-        desk = Desk()
-        await desk.store.raise_fence([0])
+        desk = Desk(partitions)
+        await desk.store.raise_fence(desk.epochs)
         desk.scribe.start(lambda: None)
         await scene(desk)
         await desk.scribe.stop()
@@ -207,8 +213,75 @@ def test_a_stop_on_a_full_store_ends_all_the_same() -> None:
     at_work(scene)
 
 
-@pytest.mark.parametrize("fault", [StoreBroken("fsync failed"), Fenced("taken over")])
-def test_after_a_failure_nothing_is_written_and_nobody_hears_of_success(fault: StoreError) -> None:
+def test_what_belongs_to_a_partition_that_others_took_is_refused_and_the_rest_is_written() -> None:
+    async def scene(desk: Desk) -> None:
+        desk.epochs[1] = 1
+        mine, theirs = event(1, partition=0), event(2, partition=1)
+        desk.scribe.submit([Add(mine), Add(theirs)], desk.told.append, must=True)
+        await asyncio.sleep(1)
+
+        assert desk.told == [{1: Refusal(None)}]
+        assert desk.epochs == {0: 1}
+        assert await desk.store.get("shop", mine.id) == mine
+        assert await desk.store.get("shop", theirs.id) is None
+        assert desk.broken == []
+
+    at_work(scene, partitions=2)
+
+
+def test_while_the_store_is_away_new_events_are_refused_and_outcomes_wait() -> None:
+    async def scene(desk: Desk) -> None:
+        away = desk.store.fault = StoreUnavailable("the database restarts")
+        desk.submit()
+        desk.take_in()
+        desk.submit(must=False)
+        await asyncio.sleep(0.1)
+        assert desk.told == [away, away]
+        with pytest.raises(StoreUnavailable):
+            desk.take_in()
+        desk.store.fault = None
+        await asyncio.sleep(1)
+
+        assert desk.told == [away, away, {}]
+        assert desk.broken == []
+
+    at_work(scene)
+
+
+def test_a_read_is_tried_again_when_the_store_was_away() -> None:
+    async def scene(desk: Desk) -> None:
+        answers = iter([StoreUnavailable("away"), None])
+        read = []
+
+        async def operation() -> None:
+            answer = next(answers)
+            if answer is not None:
+                raise answer
+            read.append(True)
+
+        desk.scribe.read(operation)
+        await desk.scribe.caught_up()
+
+        assert read == [True]
+
+    at_work(scene)
+
+
+def test_whoever_waits_for_a_read_is_told_that_the_store_broke() -> None:
+    async def scene(desk: Desk) -> None:
+        desk.store.fault = StoreBroken("fsync failed")
+        desk.submit()
+        with pytest.raises(StoreBroken):
+            await desk.scribe.caught_up()
+        with pytest.raises(StoreBroken):
+            await desk.scribe.caught_up()
+
+    at_work(scene)
+
+
+def test_after_a_failure_nothing_is_written_and_nobody_hears_of_success() -> None:
+    fault = StoreBroken("fsync failed")
+
     async def scene(desk: Desk) -> None:
         desk.store.fault = fault
         desk.submit()

@@ -19,7 +19,7 @@ from everbell.stores.port import Add, Block, Change, Counts, Filter, Move
 from everbell.stores.rocksdb import RocksdbStore
 from everbell.stores.rocksdb_access import scan
 from everbell.stores.rocksdb_keys import event_key, index_key
-from tests.conformance.stores import NOW, PARTITIONS, event, find_all, finish, page_all, record
+from tests.conformance.stores import NOW, PARTITIONS, UNOWNED, event, find_all, finish, page_all, record
 
 FAR = NOW + 10**12
 Step = Callable[[RocksdbStore], Awaitable[None]]
@@ -67,8 +67,8 @@ def test_everything_outlives_the_process(tmp_path: Path) -> None:
     dead = replace(named, state="dead")
 
     async def before(store: RocksdbStore) -> None:
-        assert await store.raise_fence([1]) == 1
-        epoch = await store.raise_fence(range(PARTITIONS))
+        epochs = dict.fromkeys(range(PARTITIONS), 2)
+        await store.raise_fence(epochs)
         changes: list[Change] = [
             Add(kept),
             Add(named),
@@ -77,10 +77,10 @@ def test_everything_outlives_the_process(tmp_path: Path) -> None:
             finish(ended),
             Block(2, "shop", "k", 2),
         ]
-        assert await store.apply(changes, epoch) == {}
+        assert await store.apply(changes, epochs) == {}
 
     async def after(store: RocksdbStore) -> None:
-        assert store.last_sequence == 3
+        assert store._last_sequence == 3
         assert await store.counts() == {"shop": Counts(pending=1, dead=1, delivered=1)}
         assert await store.get("shop", kept.id) == kept
         assert await store.get("shop", "named") == dead
@@ -88,8 +88,9 @@ def test_everything_outlives_the_process(tmp_path: Path) -> None:
         assert await page_all(store, kept.partition, FAR, 10) == ([kept], None)
         assert await store.heads(2, [("shop", "k")]) == [2]
         with pytest.raises(Fenced):
-            await store.apply([Add(event(9))], 1)
-        assert await store.raise_fence([0]) == 3
+            await store.apply([Add(event(9))], UNOWNED)
+        assert store.epoch == 2
+        assert await store.raise_fence({0: 3}) == 3
         assert await store.sweep(NOW + 9 * HOUR_MS, 10) == 1
 
     visit(tmp_path, before)
@@ -111,7 +112,7 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
             Move(second, waiting),
         ]
         for change in (Add(made), Add(named), *steps, finish(waiting), finish(named)):
-            assert await store.apply([change], 1) == {}
+            assert await store.apply([change], UNOWNED) == {}
         assert await store.sweep(FAR, 100) == 3
         rows = [key for key, _ in scan(store._db, b"\0", b"\xff")]
         assert rows == [b"Cshop", b"Mepochs", b"Msequence", b"Mshape"]
@@ -123,13 +124,13 @@ def test_an_event_at_home_has_no_index_entry(tmp_path: Path) -> None:
     made, named = event(1), event(2, id="named")
 
     async def step(store: RocksdbStore) -> None:
-        await store.apply([Add(made), Add(named)], 1)
+        await store.apply([Add(made), Add(named)], UNOWNED)
         assert store._db.get(index_key("shop", made.id)) is None
         assert store._db.get(index_key("shop", "named")) == event_key(named)
         later = replace(made, run_at=NOW + 1)
-        await store.apply([Move(made, later)], 1)
+        await store.apply([Move(made, later)], UNOWNED)
         assert store._db.get(index_key("shop", made.id)) == event_key(later)
-        await store.apply([Move(later, made)], 1)
+        await store.apply([Move(later, made)], UNOWNED)
         assert store._db.get(index_key("shop", made.id)) is None
 
     visit(tmp_path, step)
@@ -141,7 +142,7 @@ def test_a_row_that_cannot_be_decoded_is_poison_and_harms_no_other(tmp_path: Pat
     line_bad, line_good = (event(s, key="k", state="waiting") for s in (3, 4))
 
     async def step(store: RocksdbStore) -> None:
-        await store.apply([Add(good), Add(bad), Add(line_bad), Add(line_good)], 1)
+        await store.apply([Add(good), Add(bad), Add(line_bad), Add(line_good)], UNOWNED)
         for victim in (bad, line_bad):
             store._db.put(event_key(victim), row)
         page = await store.page(1, -1, FAR, 10)
@@ -153,14 +154,14 @@ def test_a_row_that_cannot_be_decoded_is_poison_and_harms_no_other(tmp_path: Pat
         assert good in await find_all(store, Filter("shop"), 10)
         with pytest.raises(StoreCorrupt, match="'bad' cannot be decoded"):
             await store.get("shop", "bad")
-        assert 0 in await store.apply([finish(bad, guarded=True)], 1)
+        assert 0 in await store.apply([finish(bad, guarded=True)], UNOWNED)
         for found in (poison, *line.poison):
             await store.bury(found)
         assert (await store.page(1, -1, FAR, 10)).poison == []
         assert (await store.waiting(line_bad.partition, "shop", "k", -1, 10)).poison == []
         graves = list(scan(store._db, b"X", b"Y"))
         assert graves == sorted((b"X" + event_key(victim), row) for victim in (bad, line_bad))
-        assert await store.apply([Add(replace(bad, sequence=9))], 1) == {}
+        assert await store.apply([Add(replace(bad, sequence=9))], UNOWNED) == {}
 
     visit(tmp_path, step)
 
@@ -169,9 +170,9 @@ def test_an_unreadable_event_does_not_keep_its_id(tmp_path: Path) -> None:
     first, second = event(1, id="named"), event(2, id="named")
 
     async def step(store: RocksdbStore) -> None:
-        await store.apply([Add(first)], 1)
+        await store.apply([Add(first)], UNOWNED)
         store._db.put(event_key(first), b"?")
-        assert await store.apply([Add(second)], 1) == {}
+        assert await store.apply([Add(second)], UNOWNED) == {}
         assert await store.get("shop", "named") == second
 
     visit(tmp_path, step)
@@ -181,7 +182,7 @@ def test_poison_counts_towards_a_page(tmp_path: Path) -> None:
     events = [event(sequence, partition=1) for sequence in range(1, 5)]
 
     async def step(store: RocksdbStore) -> None:
-        await store.apply([Add(each) for each in events], 1)
+        await store.apply([Add(each) for each in events], UNOWNED)
         for bad in events[:3]:
             store._db.put(event_key(bad), b"?")
         page = await store.page(1, -1, FAR, 2)
@@ -194,11 +195,11 @@ def test_poison_counts_towards_a_page(tmp_path: Path) -> None:
 
 def test_tables_have_bloom_filters_also_after_a_restart(tmp_path: Path) -> None:
     async def step(store: RocksdbStore) -> None:
-        await store.apply([Add(event(store.last_sequence + n)) for n in range(1, 101)], 1)
+        await store.apply([Add(event(store._last_sequence + n)) for n in range(1, 101)], UNOWNED)
         store._db.flush()
         properties = store._db.property_value("rocksdb.aggregated-table-properties") or ""
         facts = dict(fact.strip().split("=", 1) for fact in properties.split(";") if "=" in fact)
-        assert int(facts["# entries for filter"]) >= store.last_sequence
+        assert int(facts["# entries for filter"]) >= store._last_sequence
 
     visit(tmp_path, step)
     visit(tmp_path, step)
@@ -211,9 +212,9 @@ def test_a_backup_is_a_store(tmp_path: Path) -> None:
     first, second = event(1, id="first"), event(2)
 
     async def before(store: RocksdbStore) -> None:
-        await store.apply([Add(first)], 1)
+        await store.apply([Add(first)], UNOWNED)
         await store.backup(str(tmp_path / "backups" / "monday"))
-        await store.apply([Add(second)], 1)
+        await store.apply([Add(second)], UNOWNED)
         with pytest.raises(StoreUnusable, match="exists already"):
             await store.backup(str(tmp_path / "backups" / "monday"))
 
@@ -236,7 +237,7 @@ def test_a_backup_that_fails_leaves_nothing(tmp_path: Path) -> None:
     async def step(store: RocksdbStore) -> None:
         with pytest.raises(StoreError, match="the backup to"):
             await store.backup(str(tmp_path / "file" / "backup"))
-        await store.apply([Add(event(1))], 1)
+        await store.apply([Add(event(1))], UNOWNED)
 
     visit(tmp_path, step)
 
@@ -251,7 +252,7 @@ def crash(path: Path, orphans: list[RocksdbStore], events: list[Event]) -> None:
         store = RocksdbStore(str(path / "origin"), partitions=PARTITIONS)
         orphans.append(store)
         for each in events:
-            await store.apply([Add(each)], 1)
+            await store.apply([Add(each)], UNOWNED)
 
     asyncio.run(run())
     (path / "store").mkdir()
@@ -274,7 +275,7 @@ def test_a_crash_loses_nothing_that_was_acknowledged(tmp_path: Path, orphans: li
         for each in EVENTS:
             assert await store.get("shop", each.id) == each
         assert await store.counts() == {"shop": Counts(pending=100)}
-        assert store.last_sequence == 100
+        assert store._last_sequence == 100
 
     visit(tmp_path, step)
 
@@ -288,7 +289,7 @@ def test_an_unfinished_record_at_the_end_of_the_log_is_as_if_it_never_was(
     os.truncate(log, log.stat().st_size - missing)
 
     async def step(store: RocksdbStore) -> None:
-        left = store.last_sequence
+        left = store._last_sequence
         assert left == 100 - (1 if missing < 1_000 else 2)
         assert await store.counts() == {"shop": Counts(pending=left)}
         found = [await store.get("shop", each.id) for each in EVENTS]
@@ -310,7 +311,7 @@ def test_damage_in_a_table_is_noticed_by_whoever_reads_it(tmp_path: Path) -> Non
     events = [event(sequence, partition=1, payload=os.urandom(1_000)) for sequence in range(1, 301)]
 
     async def write(store: RocksdbStore) -> None:
-        await store.apply([Add(each) for each in events], 1)
+        await store.apply([Add(each) for each in events], UNOWNED)
         store._db.flush()
 
     async def read(store: RocksdbStore) -> None:
@@ -330,8 +331,8 @@ def test_damage_in_the_records_is_noticed_by_whoever_reads_it(tmp_path: Path) ->
     events = [event(sequence, tags=(os.urandom(500).hex(),)) for sequence in range(1, 301)]
 
     async def write(store: RocksdbStore) -> None:
-        await store.apply([Add(each) for each in events], 1)
-        await store.apply([finish(each) for each in events], 1)
+        await store.apply([Add(each) for each in events], UNOWNED)
+        await store.apply([finish(each) for each in events], UNOWNED)
         store._db.flush()
 
     async def read(store: RocksdbStore) -> None:
@@ -362,15 +363,15 @@ def test_below_the_reserve_only_new_events_are_refused(tmp_path: Path) -> None:
 
     async def step(store: RocksdbStore) -> None:
         nonlocal free
-        await store.apply([Add(first)], 1)
+        await store.apply([Add(first)], UNOWNED)
         free = 99
         with pytest.raises(StoreFull, match="make room"):
-            await store.apply([finish(first), Add(second)], 1)
+            await store.apply([finish(first), Add(second)], UNOWNED)
         later = replace(first, run_at=NOW + 1)
-        await store.apply([Move(first, later), Block(1, "shop", "k", 1)], 1)
-        await store.apply([finish(later)], 1)
+        await store.apply([Move(first, later), Block(1, "shop", "k", 1)], UNOWNED)
+        await store.apply([finish(later)], UNOWNED)
         free = 100
-        await store.apply([Add(second)], 1)
+        await store.apply([Add(second)], UNOWNED)
         assert await store.counts() == {"shop": Counts(pending=1, delivered=1)}
 
     visit(tmp_path, step, reserve_bytes=100, free=lambda path: free)
@@ -381,12 +382,12 @@ def test_a_failed_fsync_ends_the_store(tmp_path: Path) -> None:
         db = store._db
         store._db = Failing(db, "flush_wal", "IO error: fdatasync: Input/output error")  # type: ignore[assignment]
         with pytest.raises(StoreBroken):
-            await store.apply([Add(event(1))], 1)
+            await store.apply([Add(event(1))], UNOWNED)
         store._db = db
         with pytest.raises(StoreBroken):
-            await store.apply([Add(event(2))], 1)
+            await store.apply([Add(event(2))], UNOWNED)
         with pytest.raises(StoreBroken):
-            await store.raise_fence([1])
+            await store.raise_fence({1: 1})
 
     visit(tmp_path, step)
 
@@ -396,10 +397,10 @@ def test_a_failed_write_that_is_not_about_room_ends_the_store(tmp_path: Path) ->
         db = store._db
         store._db = Failing(db, "write", "IO error: pwrite: Input/output error")  # type: ignore[assignment]
         with pytest.raises(StoreBroken):
-            await store.apply([Add(event(1))], 1)
+            await store.apply([Add(event(1))], UNOWNED)
         store._db = db
         with pytest.raises(StoreBroken):
-            await store.apply([Add(event(1))], 1)
+            await store.apply([Add(event(1))], UNOWNED)
 
     visit(tmp_path, step)
 
@@ -410,6 +411,6 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
         with pytest.raises(StoreUnusable, match="closed"):
             await store.get("shop", "x")
         with pytest.raises(StoreUnusable, match="closed"):
-            await store.apply([Add(event(1))], 1)
+            await store.apply([Add(event(1))], UNOWNED)
 
     visit(tmp_path, step)

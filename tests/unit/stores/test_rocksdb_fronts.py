@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from everbell.stores.port import Add, Change, Move
 from everbell.stores.rocksdb import RocksdbStore
-from tests.conformance.stores import NOW, event, finish, page_all
+from tests.conformance.stores import NOW, UNOWNED, event, finish, page_all
 
 FAR = NOW + 10**12
 
@@ -28,7 +28,7 @@ def visit(path: Path, *applies: Sequence[Change]) -> tuple[list[int], list[list[
     async def run() -> tuple[list[int], list[list[int]]]:
         store = RocksdbStore(str(path), partitions=2)
         for changes in applies:
-            assert await store.apply(changes, 1) == {}
+            assert await store.apply(changes, UNOWNED) == {}
         pages = [await page_all(store, partition, FAR, 100) for partition in range(2)]
         fronts = list(store._fronts.at)
         await store.close()

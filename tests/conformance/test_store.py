@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from everbell.core.event import Attempt, Event, Repeat, position
 from everbell.core.retry import Retry
 from everbell.core.time import HOUR_MS
-from everbell.errors import Fenced, InvalidInput
+from everbell.errors import Fenced, InvalidInput, StoreUnusable
 from everbell.stores.port import (
     Add,
     Block,
@@ -320,6 +320,18 @@ def test_epochs_only_rise(store: Store) -> None:
             assert set(refused.value.partitions) <= set(late)
         await make(store, {0: first + 1}, Add(event(1, partition=0)))
         await make(store, {2: first + 5}, Add(event(2, partition=2)))
+
+    play(store, scenario)
+
+
+def test_a_store_belongs_to_the_cluster_that_claimed_it_first(store: Store) -> None:
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        before = store.epoch
+        assert await store.claim("one") == before
+        await store.raise_fence({0: before + 9})
+        assert await store.claim("one") == before
+        with pytest.raises(StoreUnusable):
+            await store.claim("another")
 
     play(store, scenario)
 

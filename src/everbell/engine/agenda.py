@@ -37,10 +37,7 @@ class Agenda:
         self._stopped = False
 
     def add(self, entry: Entry) -> None:
-        self.add_at(entry, entry.event.run_at)
-
-    def add_at(self, entry: Entry, run_at: int) -> None:
-        """The same for an entry that has to wait for another time than its own."""
+        run_at = entry.event.run_at
         bucket = self._buckets.get(run_at)
         if bucket is not None:
             bucket.append(entry)

@@ -96,7 +96,7 @@ class Engine:
         self.floor = floor = Floor(
             partitions, budget, self._agenda, self.dispatcher, tenants, self._channel_for, self._near_at
         )
-        self._lanes = Lanes(store, scribe, self.dispatcher, floor)
+        self._lanes = Lanes(store, clock, scribe, self.dispatcher, floor, partitions)
         self._loader = Loader(store, clock, partitions, self._owned, floor, settings.lookahead_ms, settings.page_events)
         self._outcomes = outcomes = Outcomes(clock, entropy, scribe, floor, self._lanes, self.meter)
         self._intake = intake = Intake(clock, entropy, scribe, floor, self.meter, partitions)
@@ -142,7 +142,8 @@ class Engine:
     async def take(self, epochs: Mapping[int, int], *, quiet_ms: int = 0) -> None:
         """Own these partitions from now on: raise the fence, learn which keys are blocked, and go.
 
-        No event with a key is attempted for `quiet_ms`, in which the last owner may still be sending. Raises `Fenced`
+        For `quiet_ms` the last owner may still be sending what is due already: so long, a key that has such an event
+        waits. Raises `Fenced`
         when somebody took one of them under a higher epoch, and `StoreUnavailable`; then none is taken.
         """
         if not epochs:
@@ -201,16 +202,17 @@ class Engine:
             self.floor.forget(entry)
         for index in lost:
             del self.epochs[index]
+            self._partitions[index].lose()
 
     def _close(self, partitions: Collection[int]) -> None:
-        """Take in nothing more, and start nothing more."""
+        """Bring nothing more to memory, and start nothing more. What is asked for is still stored."""
         for index in partitions:
-            self._partitions[index].leave_to_others()
+            self._partitions[index].close()
         self._lanes.leave(partitions)
         self._own(0)
 
     def _own(self, sequence: int) -> None:
-        self._owned[:] = [partition for partition in self._partitions if partition.epoch]
+        self._owned[:] = [partition for partition in self._partitions if partition.is_open]
         self._intake.own(self._owned, sequence)
         self._loader.tick()
         self._scribe.nudge()
@@ -235,17 +237,10 @@ class Engine:
 
     def _ring(self, entry: Entry) -> None:
         """The entry's time has come."""
-        event = entry.event
-        if event.key is None:
-            entry.phase = Phase.READY
-            self.dispatcher.enqueue(entry)
-            return
-        quiet_until_at = self._partitions[event.partition].quiet_until_at
-        if quiet_until_at and quiet_until_at > self._clock.now():
-            self._agenda.add_at(entry, quiet_until_at)
-            return
         entry.phase = Phase.READY
-        if not self.floor.give_way(entry):
+        if entry.event.key is None:
+            self.dispatcher.enqueue(entry)
+        elif not self.floor.give_way(entry):
             self._lanes.enter(entry)
 
     def _near_at(self) -> int:
@@ -257,7 +252,7 @@ class Engine:
         self._loader.tick()
         self._scribe.nudge()
         now = self._clock.now()
-        self._lanes.resume_left(self._partitions, now)
+        self._lanes.resume_left()
         if now - self._swept_at >= _SWEEP_S * 1_000:
             self._swept_at = now
             self._scribe.read(self._sweep)

@@ -19,11 +19,13 @@ the store asked.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import insort
 from collections.abc import Container, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from everbell.clock import Clock
 from everbell.core.event import Event, position
 from everbell.core.keyfilter import KeyFilter
 from everbell.engine.dispatcher import Dispatcher
@@ -72,8 +74,18 @@ class Lane:
 class Lanes:
     """All lanes of a node."""
 
-    def __init__(self, store: Store, scribe: Scribe, dispatcher: Dispatcher, floor: Floor) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        scribe: Scribe,
+        dispatcher: Dispatcher,
+        floor: Floor,
+        partitions: Sequence[Partition],
+    ) -> None:
         self._store = store
+        self._clock = clock
+        self._partitions = partitions
         self._scribe = scribe
         self._dispatcher = dispatcher
         self._floor = floor
@@ -99,13 +111,14 @@ class Lanes:
         for index in [index for index in self._left if index in partitions]:
             del self._left[index]
 
-    def resume_left(self, partitions: Sequence[Partition], now: int) -> None:
+    def resume_left(self) -> None:
         """Set lines going that were found without a head, where all that was due at the start is in memory.
 
         Not before, because an event that is due but was not in line yet may have its place at the front of it.
         """
-        for index in [index for index in self._left if _is_read(partitions[index], now)]:
-            skips = partitions[index].skips.values()
+        now = self._clock.now()
+        for index in [index for index in self._left if _is_read(self._partitions[index], now)]:
+            skips = self._partitions[index].skips.values()
             lines = self._left.pop(index)
             held_up = [name for name in lines if any(skip.has_key(*name) for skip in skips)]
             if held_up:
@@ -208,7 +221,13 @@ class Lanes:
 
     def _lead(self, lane: Lane, entry: Entry) -> None:
         lane.head = entry
-        self._dispatcher.enqueue(entry)
+        partition = self._partitions[lane.partition]
+        wait_ms = partition.quiet_until_at and partition.quiet_until_at - self._clock.now()
+        if wait_ms <= 0 or entry.event.run_at > partition.taken_at:
+            self._dispatcher.enqueue(entry)
+        else:
+            # The last owner died, and may have sent this one: a request that is on its way must not come after ours.
+            asyncio.get_running_loop().call_later(wait_ms / 1_000, self._dispatcher.enqueue, entry)
 
     def _advance(self, lane: Lane) -> None:
         if lane.asking or (lane.away and (not lane.line or min(map(_order, lane.away)) < _order(lane.line[0]))):

@@ -11,35 +11,45 @@ from everbell.engine.flow import Flow, Skip
 class Partition:
     """Data, not a task: an idle partition costs nothing.
 
+    It is owned here from `take` to `lose`. In between it may be closed, when it is about to be handed over: then events
+    are still stored and changed here, but none is brought to memory any more.
+
     Every unfinished event at or below `checkpoint` is in memory, or behind a `Skip`, or waiting behind its key's head.
-    Above it, nothing has been read; `next_at` is a lower bound of the first time there. Of a partition that is owned
-    elsewhere nothing is in memory, and nothing is taken in: no time lies before its `next_at`.
+    Above it, nothing has been read; `next_at` is a lower bound of the first time there. Of a partition that is closed
+    or owned elsewhere nothing is brought to memory: no time lies before its `next_at`.
     """
 
-    __slots__ = ("checkpoint", "epoch", "index", "next_at", "quiet_until_at", "skips", "taken_at")
+    __slots__ = ("checkpoint", "epoch", "index", "is_open", "next_at", "quiet_until_at", "skips", "taken_at")
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.epoch = 0
         """Under which it is owned here; 0: it is not."""
+        self.is_open = False
         self.checkpoint = -1
         self.next_at = -1
         self.skips: dict[Flow, Skip] = {}
         self.taken_at = 0
         self.quiet_until_at = 0
-        """No event with a key is attempted before: the last owner may still be sending one."""
+        """Until then, the last owner may still be sending what was due when it was taken from it."""
 
     def take(self, epoch: int, now: int, quiet_until_at: int) -> None:
         """This node owns it from now on: everything in it is still to be read."""
         self.epoch = epoch
+        self.is_open = True
         self.checkpoint = -1
         self.next_at = 0
         self.taken_at = now
         self.quiet_until_at = quiet_until_at
 
-    def leave_to_others(self) -> None:
+    def lose(self) -> None:
         """This node no longer owns it."""
+        self.close()
         self.epoch = 0
+
+    def close(self) -> None:
+        """Bring nothing more to memory."""
+        self.is_open = False
         self.checkpoint = self.next_at = -1
         for flow in list(self.skips):
             self.unskip(flow)

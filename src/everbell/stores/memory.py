@@ -32,7 +32,7 @@ from everbell.stores.port import (
     Refusal,
     Unblock,
 )
-from everbell.stores.semantics import check_fence, check_raise, is_current
+from everbell.stores.semantics import check_claim, check_fence, check_raise, is_current
 
 
 class MemoryStore:
@@ -42,12 +42,19 @@ class MemoryStore:
         self.partitions = partitions
         self.epoch = 0
         self._epochs = dict.fromkeys(range(partitions), 0)
+        self._claim: tuple[str, int] | None = None
         self._blocks = -1
         self._shelves = Shelves(partitions)
         self._lies_at: dict[tuple[str, str], int | Name] = {}
         """By (tenant, id): the sequence of an event that is not finished, or the name of its record."""
         self._heads: dict[tuple[int, str, str], int] = {}
         self._counts: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(Counts.__struct_fields__, 0))
+
+    async def claim(self, cluster: str) -> int:
+        """See the port."""
+        owner, epoch = self._claim = self._claim or (cluster, self.epoch)
+        check_claim(owner, cluster)
+        return epoch
 
     async def raise_fence(self, epochs: Mapping[int, int]) -> int:
         """See the port. Several nodes of a test may share one store, so each taker gets sequences of its own."""

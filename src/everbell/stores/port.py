@@ -148,6 +148,14 @@ class Store(Protocol):
     epoch: int
     """The highest epoch that was in force for any partition when the store was opened, or that was written since."""
 
+    async def claim(self, cluster: str) -> int:
+        """Belong to a cluster, once and for all: the first that claims it.
+
+        Returns the epoch that was the highest at that time: the epochs of the cluster's log count from there on. Raises
+        `StoreUnusable` when the store belongs to another cluster.
+        """
+        ...
+
     async def raise_fence(self, epochs: Mapping[int, int]) -> int:
         """Take the partitions: put these epochs in force for them.
 

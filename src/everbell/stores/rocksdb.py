@@ -33,9 +33,18 @@ from everbell.stores.rocksdb_directory import Marker, claim, free_bytes, log_byt
 from everbell.stores.rocksdb_find import Search
 from everbell.stores.rocksdb_fronts import Fronts
 from everbell.stores.rocksdb_reads import read_blocked, read_heads, read_line, read_one, read_page
-from everbell.stores.rocksdb_rows import Tally, counts_of, numbers_row, read_number, read_numbers, read_tally
+from everbell.stores.rocksdb_rows import (
+    NUMBER_BYTES,
+    Tally,
+    counts_of,
+    number_row,
+    numbers_row,
+    read_number,
+    read_numbers,
+    read_tally,
+)
 from everbell.stores.rocksdb_sweep import PAGE, forget, hours_in
-from everbell.stores.semantics import check_fence, check_raise
+from everbell.stores.semantics import check_claim, check_fence, check_raise
 
 RESERVE_BYTES = 64 << 20
 """Room that new events may not take, so that those that are stored can still go out."""
@@ -95,6 +104,20 @@ class RocksdbStore:
         self._counts: dict[str, Tally] = {key[len(first) :].decode(): read_tally(row) for key, row in rows}
         self._hours = hours_in(self._db)
         self._fronts = Fronts(self._db, self.partitions)
+
+    async def claim(self, cluster: str) -> int:
+        """See the port."""
+        async with self._lock:
+            self._check_writable()
+            row = self._db.get(keys.CLUSTER_KEY)
+            if row is None:
+                row = number_row(self.epoch) + cluster.encode()
+                batch = WriteBatch(raw_mode=True)
+                batch.put(keys.CLUSTER_KEY, row)
+                self._write(batch)
+                await self._sync()
+            check_claim(row[NUMBER_BYTES:].decode(), cluster)
+            return read_number(row[:NUMBER_BYTES])
 
     async def raise_fence(self, epochs: Mapping[int, int]) -> int:
         """See the port."""

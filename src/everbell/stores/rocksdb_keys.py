@@ -43,6 +43,7 @@ SEQUENCE_KEY = b"Msequence"
 EPOCHS_KEY = b"Mepochs"
 FRONTS_KEY = b"Mfronts"
 SHAPE_KEY = b"Mshape"
+CLUSTER_KEY = b"Mcluster"
 
 
 def event_key(event: Event) -> bytes:

@@ -19,6 +19,7 @@ _RECORD_FORMAT = 1
 _RECORD = Struct(">BQ")
 _COUNTS = Struct(">5q")
 _NUMBER = Struct(">Q")
+NUMBER_BYTES = _NUMBER.size
 
 encode = msgspec.msgpack.Encoder().encode
 """`EVENT_FORMAT + encode(event)` is the row of an event: the hot path spells it out, this saves it a call."""

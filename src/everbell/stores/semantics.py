@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from everbell.core.event import End, Event, Record, status_of
-from everbell.errors import Fenced, InvalidInput
+from everbell.errors import Fenced, InvalidInput, StoreUnusable
 from everbell.stores.port import Add, Change, Filter, Finish, Move
 
 Space = Literal["E", "W", "D", "H"]
@@ -43,6 +43,14 @@ def check_fence(changes: Sequence[Change], claimed: Mapping[int, int], in_force:
         return
     partitions = {partition_of_change(change) for change in changes}
     raise_if_fenced(sorted(p for p in partitions if claimed.get(p) != in_force.get(p)))
+
+
+def check_claim(owner: str, cluster: str) -> None:
+    """Raise `StoreUnusable` unless the store belongs to this cluster."""
+    if owner != cluster:
+        raise StoreUnusable(
+            "the store belongs to another cluster than the one that the log describes: check --store and --log"
+        )
 
 
 def check_raise(wanted: Mapping[int, int], in_force: Mapping[int, int]) -> None:

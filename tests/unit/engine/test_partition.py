@@ -32,7 +32,7 @@ def test_a_partition_that_is_owned_elsewhere_takes_nothing_in() -> None:
     partition.take(1, now=0, quiet_until_at=0)
     partition.read_to(NEVER, None)
     assert partition.covers(EVENT, near_at=0)
-    partition.leave_to_others()
+    partition.lose()
     assert not partition.covers(EVENT, near_at=NEVER)
 
 

@@ -68,7 +68,7 @@ from everbell.core.cluster.value import (
     stand_ins,
     value_hash,
 )
-from everbell.core.cluster.watching import report, reports, watched, watcher_of, watches
+from everbell.core.cluster.watching import report, watched, watcher_of, watches
 
 __all__ = [
     "FORMAT",
@@ -130,7 +130,6 @@ __all__ = [
     "next_in_line",
     "reactions",
     "report",
-    "reports",
     "stand_ins",
     "value_hash",
     "watched",

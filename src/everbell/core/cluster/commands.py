@@ -53,7 +53,7 @@ class AcceptJoin(_Command, frozen=True, tag="accept-join"):
 
 
 class AbortJoin(_Command, frozen=True, tag="abort-join"):
-    """The join came to nothing: the joiner gave up for now, or its watcher found it dead."""
+    """The joiner gives up for now. Ignored if it has become a member in the meantime."""
 
     joiner: str
     reason: str = ""
@@ -66,7 +66,10 @@ class Leave(_Command, frozen=True, tag="leave"):
 
 
 class Remove(_Command, frozen=True, tag="remove"):
-    """The lease of a member ended: it is dead, or must act as if it were."""
+    """The lease of a member or joiner ended: it is dead, or must act as if it were.
+
+    One command for both, because whoever saw the lease end cannot know whether an accept gets into the log first.
+    """
 
     member: str
     by: str
@@ -144,7 +147,7 @@ Command = (
     | RaiseFormat
 )
 
-_ENCODER = msgspec.json.Encoder(order="deterministic")
+_ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
 
 

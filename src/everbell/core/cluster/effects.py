@@ -49,7 +49,7 @@ class Stop(_Effect, frozen=True):
 
 
 class Watch(_Effect, frozen=True):
-    """Watch the lease of this incarnation. When it ends, or has ended already, append `report(value, me, …)`."""
+    """Watch the lease of this incarnation. When it ends, or has ended already, append `report(me, …)`."""
 
     incarnation: str
 

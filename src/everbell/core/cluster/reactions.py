@@ -22,7 +22,7 @@ def reactions(before: Value, after: Value, me: str, dead: Set[str] = frozenset()
     already = watched(before, me)
     newly = [incarnation for incarnation in watched(after, me) if incarnation not in already]
     reported = [incarnation for incarnation in newly if incarnation in dead]
-    commands: list[Command] = [report(after, me, incarnation) for incarnation in reported]
+    commands: list[Command] = [report(me, incarnation) for incarnation in reported]
     mine = after.joins.get(me)
     if mine and mine.phase == "prepared" and me not in before.joins and not reported:
         commands.append(NotifyWatchers(me))

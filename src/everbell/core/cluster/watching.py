@@ -11,9 +11,7 @@ otherwise keep its target taken for ever. Thus every phase ends even if all othe
 
 from __future__ import annotations
 
-from collections.abc import Set
-
-from everbell.core.cluster.commands import AbortJoin, Command, Remove
+from everbell.core.cluster.commands import Command, Remove
 from everbell.core.cluster.value import Value
 
 
@@ -39,13 +37,6 @@ def watched(value: Value, me: str) -> tuple[str, ...]:
     return ()
 
 
-def reports(value: Value, me: str, dead: Set[str]) -> tuple[Command, ...]:
-    """What `me` has to append, knowing that the leases of `dead` have ended."""
-    return tuple(report(value, me, incarnation) for incarnation in watched(value, me) if incarnation in dead)
-
-
-def report(value: Value, me: str, incarnation: str) -> Command:
-    """What is appended about an incarnation whose lease has ended."""
-    if incarnation in value.joins:
-        return AbortJoin(incarnation, "its lease ended while it joined")
+def report(me: str, incarnation: str) -> Command:
+    """What is appended about an incarnation whose lease has ended, be it a member or a joiner."""
     return Remove(incarnation, by=me)

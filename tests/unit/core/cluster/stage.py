@@ -1,0 +1,165 @@
+"""A stage for the cluster value: peers with a queue each, one log, leases, and nobody who sleeps.
+
+It does what the shell does with effects and reactions, as plainly as possible: a peer plays entries at its own pace,
+and what it wants to append waits in its queue until somebody says that it is appended now. On the way it checks what no
+single value can show: that all peers have the same value at the same index, and that no partition runs twice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from everbell.core.cluster import (
+    NOTHING,
+    BackOff,
+    Ceded,
+    Command,
+    Effect,
+    Halt,
+    Inspect,
+    Joined,
+    Leave,
+    Left,
+    Member,
+    NameTaken,
+    PeerGc,
+    PrepareJoin,
+    Release,
+    Start,
+    Stop,
+    Unwatch,
+    Value,
+    Watch,
+    apply,
+    decode_command,
+    effects,
+    encode_command,
+    reactions,
+    report,
+    value_hash,
+)
+
+
+class Peer:
+    """One process: what it knows, what it runs, and what it wants to append."""
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        self.me = member.incarnation
+        self.value = NOTHING
+        self.queue: deque[Command] = deque()
+        self.watching: set[str] = set()
+        self.running: dict[int, int] = {}
+        self.stopping: dict[int, int] = {}
+        self.is_alive = True
+        self.is_leaving = False
+        self.is_backing_off = False
+
+    def end(self) -> None:
+        """Stop everything at once, as a killed process does."""
+        self.is_alive = False
+        self.queue.clear()
+        self.running.clear()
+        self.stopping.clear()
+
+
+class Stage:
+    """All peers, the log between them, and whose lease has ended."""
+
+    def __init__(self, start: Value = NOTHING) -> None:
+        self.start = start
+        self.log: list[bytes] = []
+        self.peers: dict[str, Peer] = {}
+        self.ended: set[str] = set()
+        self.hashes: dict[int, str] = {}
+
+    @property
+    def alive(self) -> list[Peer]:
+        return [peer for peer in self.peers.values() if peer.is_alive]
+
+    def add(self, member: Member) -> Peer:
+        """A process starts; it knows nothing and wants nothing yet."""
+        self.peers[member.incarnation] = peer = Peer(member)
+        self._see(peer, NOTHING, self.start)
+        return peer
+
+    def append(self, command: Command) -> int:
+        """Put a command at the end of the log, in the form in which logs keep it."""
+        self.log.append(encode_command(command))
+        return self.start.index + len(self.log)
+
+    def is_behind(self, peer: Peer) -> bool:
+        return peer.value.index < self.start.index + len(self.log)
+
+    def play(self, peer: Peer) -> tuple[tuple[Effect, ...], tuple[Command, ...]]:
+        """Let the peer play the next entry; returns what it did and what it wants to append because of it."""
+        before = peer.value
+        index = before.index + 1
+        return self._see(peer, before, apply(before, index, decode_command(self.log[index - self.start.index - 1])))
+
+    def end_lease(self, incarnation: str) -> dict[str, Command]:
+        """The lease of a process ends; returns what its watchers want to append."""
+        self.ended.add(incarnation)
+        told = {peer.me: report(peer.me, incarnation) for peer in self.alive if incarnation in peer.watching}
+        for me, command in told.items():
+            self.peers[me].queue.append(command)
+        return told
+
+    def leave(self, peer: Peer) -> None:
+        """Stop and drain everything, then say so."""
+        peer.is_leaving = True
+        peer.running.clear()
+        peer.stopping.clear()
+        peer.queue.append(Leave(peer.me))
+
+    def release(self, peer: Peer) -> Command:
+        """What was stopped is drained: say so."""
+        command = Release(peer.me, dict(peer.stopping))
+        peer.stopping.clear()
+        peer.queue.append(command)
+        return command
+
+    def _see(self, peer: Peer, before: Value, after: Value) -> tuple[tuple[Effect, ...], tuple[Command, ...]]:
+        digest = value_hash(after)
+        assert self.hashes.setdefault(after.index, digest) == digest, "two nodes disagree"
+        peer.value = after
+        todo = effects(before, after, peer.me)
+        for effect in todo:
+            self._perform(peer, effect)
+        commands = reactions(before, after, peer.me, self.ended) if peer.is_alive else ()
+        peer.queue.extend(commands)
+        return todo, commands
+
+    def _perform(self, peer: Peer, effect: Effect) -> None:
+        match effect:
+            case Watch(incarnation):
+                peer.watching.add(incarnation)
+            case Unwatch(incarnation):
+                peer.watching.discard(incarnation)
+            case Inspect(incarnations):
+                peer.queue.extend(report(peer.me, found) for found in incarnations if found in self.ended)
+                peer.queue.append(PrepareJoin(peer.member))
+            case BackOff() | NameTaken():
+                peer.is_backing_off = True
+            case Joined():
+                peer.is_backing_off = False
+            case Stop(partition, epoch):
+                assert peer.running.pop(partition, epoch) == epoch
+                peer.stopping[partition] = epoch
+            case Ceded(partition, epoch):
+                assert peer.running.get(partition) != epoch or peer.me in self.ended, "it was taken from a living owner"
+            case Start(partition, epoch):
+                self._start(peer, partition, epoch)
+            case Halt() | Left():
+                peer.end()
+
+    def _start(self, peer: Peer, partition: int, epoch: int) -> None:
+        others = [other.me for other in self.alive if partition in other.running and other.me not in self.ended]
+        assert not others, f"{peer.me} and {others} run partition {partition}"
+        if not peer.is_leaving:
+            peer.running[partition] = epoch
+
+    def ask_to_join(self, peer: Peer) -> None:
+        """A joiner begins by clearing dead peers, each time it tries."""
+        peer.is_backing_off = False
+        peer.queue.append(PeerGc(peer.me))

@@ -1,0 +1,24 @@
+"""Scenarios with golden traces: each file in `scenarios/` tells a story, and the story must come out as it is told.
+
+To write the outcome of a new or changed story, run with `EVERBELL_RETELL=1`, and read what it says before it is kept.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.unit.core.cluster.storyteller import Storyteller
+
+SCENARIOS = sorted(Path(__file__).with_name("scenarios").glob("*.txt"))
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_the_story_comes_out_as_it_is_told(path: Path) -> None:
+    told = Storyteller().tell(path.read_text())
+
+    if os.environ.get("EVERBELL_RETELL"):
+        path.write_text(told)
+    assert told == path.read_text()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
 from msgspec import Struct
 
@@ -191,6 +191,11 @@ class Engine:
         left = self.floor.of_partitions(leaving)
         self.drop(leaving)
         return not left
+
+    def busy(self, partitions: Container[int]) -> set[int]:
+        """Those of the partitions that have something under way."""
+        entries = self.floor.of_partitions(partitions)
+        return {entry.event.partition for entry in entries if entry.under_way or entry.phase is Phase.SETTLING}
 
     def drop(self, partitions: Iterable[int]) -> None:
         """Let go of partitions at once: others own them. What is under way is attempted again there."""

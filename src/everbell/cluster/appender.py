@@ -1,0 +1,56 @@
+"""Commands on their way into the log, one after the other, each for as long as it takes.
+
+An append whose answer was lost is repeated: every command can be in the log twice without harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from everbell.core.cluster import Command, encode_command
+from everbell.errors import LogError
+from everbell.logs.port import Log
+
+_AGAIN_S = 0.2
+
+
+class Appender:
+    """Appends in the order in which it was told to."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._commands: deque[Command] = deque()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="everbell-appender")
+
+    def append(self, *commands: Command) -> None:
+        """Append these, after everything before them."""
+        self._commands.extend(commands)
+        self._wake.set()
+
+    def forget(self) -> None:
+        """Append nothing of what is still waiting: whoever wanted it is gone."""
+        self._commands.clear()
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            while self._commands:
+                command = self._commands[0]
+                try:
+                    await self._log.append(encode_command(command))
+                except LogError:
+                    await asyncio.sleep(_AGAIN_S)
+                else:
+                    if self._commands and self._commands[0] is command:
+                        self._commands.popleft()
+            self._wake.clear()
+            await self._wake.wait()

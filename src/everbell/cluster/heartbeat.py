@@ -1,0 +1,89 @@
+"""The lease of this node: renewed in time, or lost.
+
+The deadline is counted from the moment before a renewal was sent, on a clock that nobody sets, less a margin. So a
+node that was stopped, cut off or slow knows by its own clock that it may not act any more, before anybody else may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from everbell.clock import Clock
+from everbell.cluster.settings import ClusterSettings
+from everbell.errors import LogError
+from everbell.logs.port import Log
+
+
+class Heartbeat:
+    """Renews one lease until it is stopped or lost. It is never renewed after it was lost."""
+
+    def __init__(
+        self,
+        log: Log,
+        clock: Clock,
+        settings: ClusterSettings,
+        incarnation: str,
+        on_renewed: Callable[[int], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        self.incarnation = incarnation
+        self.until_ms = 0
+        """On the clock of elapsed time: until then this node may act."""
+        self.is_lost = False
+        self._log = log
+        self._clock = clock
+        self._settings = settings
+        self._on_renewed = on_renewed
+        self._on_lost = on_lost
+        self._task: asyncio.Task[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """Take the lease, and keep it. Raises what the log raises."""
+        await self._renew()
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="everbell-heartbeat")
+        self._look()
+
+    def stop(self) -> None:
+        """Renew no more; the lease runs out by itself."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+    def check(self) -> None:
+        """Look at the clock: the deadline may have passed while the process was stopped."""
+        if not self.is_lost and self._clock.elapsed_ms() >= self.until_ms:
+            self.is_lost = True
+            self.stop()
+            self._on_lost()
+
+    async def _run(self) -> None:
+        pause_s = self._settings.renew_ms / 1_000
+        while True:
+            await asyncio.sleep(pause_s)
+            with suppress(LogError, TimeoutError):
+                async with asyncio.timeout(self._settings.lease_ms / 1_000):
+                    await self._renew()
+
+    async def _renew(self) -> None:
+        before_ms = self._clock.elapsed_ms()
+        await self._log.renew(self.incarnation, self._settings.lease_ms)
+        self._renewed(before_ms)
+
+    def _renewed(self, before_ms: int) -> None:
+        """A renewal that was sent at `before_ms` was answered. Too late is too late: others may have been told."""
+        if self.until_ms:
+            self.check()
+        if not self.is_lost:
+            self.until_ms = before_ms + self._settings.lease_ms - self._settings.margin_ms
+            self._on_renewed(self.until_ms)
+
+    def _look(self) -> None:
+        """An alarm at the deadline; by then it has usually moved."""
+        self.check()
+        if not self.is_lost:
+            left_s = (self.until_ms - self._clock.elapsed_ms()) / 1_000
+            self._alarm = asyncio.get_running_loop().call_later(max(left_s, 0.001), self._look)

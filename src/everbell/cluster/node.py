@@ -1,0 +1,393 @@
+"""A node in the cluster: joins, does what the value says, and leaves.
+
+Every entry that is played yields effects, which are performed here, and reactions, which are appended. What a node is
+to do is decided in `core.cluster` alone; this is how.
+
+A node that loses its lease is nobody: it drops everything at once, says so in the log, and joins again as another
+incarnation. So does one that was removed by others. There is one way into the cluster, however a node came to need it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Coroutine
+from typing import Any, assert_never
+
+from everbell.clock import Clock
+from everbell.cluster.appender import Appender
+from everbell.cluster.heartbeat import Heartbeat
+from everbell.cluster.keeper import Keeper
+from everbell.cluster.player import Player
+from everbell.cluster.settings import ClusterSettings
+from everbell.core.cluster import (
+    BackOff,
+    Ceded,
+    Command,
+    Drain,
+    Drained,
+    Effect,
+    Found,
+    Halt,
+    Inspect,
+    Joined,
+    Leave,
+    Left,
+    Member,
+    NameTaken,
+    PeerGc,
+    PolicyChanged,
+    PrepareJoin,
+    Release,
+    Remove,
+    Start,
+    Stop,
+    StrategyChanged,
+    Unwatch,
+    Value,
+    Watch,
+    effects,
+    encode_command,
+    reactions,
+    report,
+    watched,
+)
+from everbell.engine.engine import Engine
+from everbell.entropy import Entropy
+from everbell.errors import ClusterError, LogError
+from everbell.logs.port import Log
+
+_log = logging.getLogger("everbell.cluster")
+
+_BACK_OFF_S = 0.2
+_BACK_OFF_S_MAX = 5.0
+_LEAVE_S = 3.0
+
+
+class ClusterNode:
+    """One member, through all its incarnations."""
+
+    def __init__(
+        self,
+        log: Log,
+        engine: Engine,
+        clock: Clock,
+        entropy: Entropy,
+        settings: ClusterSettings,
+        addresses: tuple[str, ...],
+        base_epoch: int,
+        player: Player,
+        on_halt: Callable[[BaseException], None],
+    ) -> None:
+        self.me = ""
+        """The present incarnation."""
+        self.settings = settings
+        self.takeovers = 0
+        self._log = log
+        self._engine = engine
+        self._clock = clock
+        self._entropy = entropy
+        self._addresses = addresses
+        self._player = player
+        self._appender = Appender(log)
+        self._keeper = Keeper(engine, clock, settings, base_epoch, self._released)
+        self._on_halt = on_halt
+        self._heartbeat: Heartbeat | None = None
+        self._watches: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._back_off_s = _BACK_OFF_S
+        self._joined = asyncio.Event()
+        self._left = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._leaving = False
+        engine.dispatcher.on_lease_over = self._check_lease
+
+    @classmethod
+    async def start(
+        cls,
+        log: Log,
+        engine: Engine,
+        clock: Clock,
+        entropy: Entropy,
+        settings: ClusterSettings,
+        addresses: tuple[str, ...],
+        on_halt: Callable[[BaseException], None],
+    ) -> ClusterNode:
+        """Find or found the cluster, and begin to join it. Raises what the log raises, and `ClusterError`."""
+        node: ClusterNode | None = None
+
+        def step(before: Value, after: Value) -> None:
+            if node is not None:
+                node._step(before, after)
+
+        player = Player(log, step, on_halt, settings.snapshot_entries)
+        await player.catch_up()
+        while not player.value.cluster:
+            # Whoever is first founds it; the entries of the others are ignored.
+            await log.append(encode_command(Found(_token(entropy), engine.store.partitions)))
+            await player.catch_up()
+        _check_partitions(player.value, engine.store.partitions)
+        base_epoch = await engine.store.claim(player.value.cluster)
+        node = cls(log, engine, clock, entropy, settings, addresses, base_epoch, player, on_halt)
+        player.start()
+        node._appender.start()
+        node._keeper.start()
+        await node._enter()
+        return node
+
+    @property
+    def value(self) -> Value:
+        """The cluster as this node knows it."""
+        return self._player.value
+
+    @property
+    def player(self) -> Player:
+        return self._player
+
+    @property
+    def lease_left_ms(self) -> int:
+        """How long this node may act without another renewal."""
+        return 0 if self._heartbeat is None else max(self._heartbeat.until_ms - self._clock.elapsed_ms(), 0)
+
+    @property
+    def is_member(self) -> bool:
+        return self.me in self.value.members
+
+    async def ready(self) -> None:
+        """Wait until this node is a member and runs what it owns."""
+        await self._joined.wait()
+        while not (self.is_member and self._keeper.is_settled):
+            await self._player.changed(0.05)
+
+    def append(self, *commands: Command) -> None:
+        """Ask for something in the log."""
+        self._appender.append(*commands)
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Hand everything over to the others; False when the time passed first, or when there is nobody."""
+        self._leaving = True
+        if not self._others():
+            return False
+        self.append(Drain(self.settings.name))
+        try:
+            await asyncio.wait_for(self._drained.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    async def leave(self, *, is_clean: bool) -> None:
+        """Go, after the engine has stopped: nothing is written by this node any more."""
+        self._leaving = True
+        if self.is_member:
+            gone = Leave(self.me) if is_clean else Remove(self.me, by=self.me, reason="it left attempts under way")
+            self.append(gone)
+            try:
+                await asyncio.wait_for(self._left.wait(), _LEAVE_S)
+            except TimeoutError:
+                _log.warning("the log did not take that this node leaves; the others will miss it in a moment")
+        await self.abandon()
+        try:
+            async with asyncio.timeout(_LEAVE_S):
+                await self._log.release(self.me)
+        except (LogError, TimeoutError):
+            pass  # It runs out by itself.
+
+    async def abandon(self) -> None:
+        """Do nothing any more, and say nothing: as a process that dies."""
+        self._leaving = True
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        await self._player.stop()
+        await self._keeper.stop()
+        await self._appender.stop()
+        for task in [*self._tasks, *self._watches.values()]:
+            task.cancel()
+        await asyncio.gather(*self._tasks, *self._watches.values(), return_exceptions=True)
+
+    # Coming in
+
+    async def _enter(self) -> None:
+        """Begin a new life: a new incarnation with a lease of its own asks to join."""
+        self.me = me = f"{self.settings.name}/{_token(self._entropy)}"
+        self._joined.clear()
+        self._heartbeat = heartbeat = Heartbeat(
+            self._log, self._clock, self.settings, me, self._renewed, self._lost_lease
+        )
+        await heartbeat.start()
+        self.append(PrepareJoin(self._member()))
+
+    def _member(self) -> Member:
+        settings = self.settings
+        return Member(
+            settings.name, self.me, self._addresses, settings.zone, settings.capacity, gateway=settings.gateway
+        )
+
+    async def _enter_again(self) -> None:
+        while True:
+            await asyncio.sleep(self._next_back_off_s())
+            try:
+                await self._enter()
+            except LogError:
+                continue
+            return
+
+    def _next_back_off_s(self) -> float:
+        pause_s = self._back_off_s * (0.5 + self._entropy.jitter())
+        self._back_off_s = min(self._back_off_s * 2, _BACK_OFF_S_MAX)
+        return pause_s
+
+    def _renewed(self, until_ms: int) -> None:
+        self._engine.dispatcher.lease_until_ms = until_ms
+
+    def _check_lease(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.check()
+
+    def _lost_lease(self) -> None:
+        """By our own clock: others may take over from now on, so we stop before they do."""
+        _log.error("this node lost its lease: it drops everything, and joins again when it can")
+        me = self.me
+        self._nobody()
+        self.append(Remove(me, by=me, reason="it lost its lease"))
+
+    def _nobody(self) -> None:
+        """Whoever this node was, it is that no more."""
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        self._keeper.lose_everything()
+        self._appender.forget()
+        self.me = ""
+        for watch in self._watches.values():
+            watch.cancel()
+        self._watches.clear()
+        if not self._leaving:
+            self._begin(self._enter_again())
+
+    # What the log says
+
+    def _step(self, before: Value, after: Value) -> None:
+        if not self.me:
+            return
+        stops = []
+        for effect in effects(before, after, self.me):
+            if isinstance(effect, Stop):
+                stops.append(effect)
+            else:
+                self._perform(effect)
+        if stops:
+            self._keeper.hand_over(stops)
+        if self.me:
+            self.append(*reactions(before, after, self.me))
+
+    def _perform(self, effect: Effect) -> None:  # noqa: C901 -- one case for each effect
+        match effect:
+            case Halt(reason):
+                self._halt(reason)
+            case Left():
+                self._left.set()
+            case Ceded():
+                self._keeper.cede(effect)
+            case Watch(incarnation):
+                self._watches[incarnation] = self._task(self._watch(incarnation))
+            case Unwatch(incarnation):
+                if (watch := self._watches.pop(incarnation, None)) is not None:
+                    watch.cancel()
+            case Inspect(incarnations):
+                self._begin(self._inspect(incarnations))
+            case BackOff(reason):
+                _log.info("not in the cluster yet: %s", reason)
+                self._begin(self._join_later())
+            case NameTaken(incarnation):
+                self._begin(self._wait_for_name(incarnation))
+            case Joined():
+                _log.info("joined the cluster as %s", self.me)
+                self._back_off_s = _BACK_OFF_S
+                self._joined.set()
+            case Drained():
+                self._drained.set()
+            case Start():
+                self.takeovers += not effect.clean
+                self._keeper.want(effect)
+            case Stop():
+                raise AssertionError("partitions are stopped together")
+            case PolicyChanged() | StrategyChanged():
+                pass  # Whoever needs them reads them from the value.
+            case _:
+                assert_never(effect)
+
+    def _halt(self, reason: str) -> None:
+        _log.error("this node is out of the cluster (%s): it drops everything, and joins again", reason)
+        self._left.set()
+        self._nobody()
+
+    async def _watch(self, incarnation: str) -> None:
+        await self._log.ended(incarnation)
+        if incarnation in watched(self.value, self.me):
+            _log.warning("the lease of %s ended", incarnation)
+            self.append(report(self.me, incarnation))
+
+    async def _inspect(self, incarnations: tuple[str, ...]) -> None:
+        """Clear away who is dead without anybody having said so, then try to join."""
+        for incarnation in incarnations:
+            try:
+                lives = await self._log.lives(incarnation)
+            except LogError:
+                continue
+            if not lives and (incarnation in self.value.members or incarnation in self.value.joins):
+                self.append(report(self.me, incarnation))
+        if not self.is_member:
+            self.append(PrepareJoin(self._member()))
+
+    async def _join_later(self) -> None:
+        await asyncio.sleep(self._next_back_off_s())
+        if self.me:
+            self.append(PeerGc(self.me))
+
+    async def _wait_for_name(self, incarnation: str) -> None:
+        """Our name is taken: by our own past, whose lease runs out, or by somebody who lives."""
+        try:
+            async with asyncio.timeout(2 * self.settings.lease_ms / 1_000 + 1):
+                await self._log.ended(incarnation)
+        except TimeoutError:
+            self._on_halt(
+                ClusterError(
+                    f"another node that is alive has the name {self.settings.name!r}: give this one another with --node"
+                )
+            )
+            return
+        if self.me:
+            if incarnation in self.value.members or incarnation in self.value.joins:
+                self.append(report(self.me, incarnation))
+            self.append(PeerGc(self.me))
+
+    def _released(self, epochs: Any) -> None:
+        if self.me:
+            self.append(Release(self.me, dict(epochs)))
+
+    def _others(self) -> list[Member]:
+        return [
+            member
+            for incarnation, member in self.value.members.items()
+            if incarnation != self.me and not member.gateway and not member.draining
+        ]
+
+    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return asyncio.get_running_loop().create_task(work)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _check_partitions(value: Value, partitions: int) -> None:
+    if len(value.partitions) != partitions:
+        raise ClusterError(
+            f"the cluster has {len(value.partitions)} partitions and the store {partitions}: they do not belong"
+            " together; check --store and --log"
+        )
+
+
+def _token(entropy: Entropy) -> str:
+    return urlsafe_b64encode(entropy.nonce() + entropy.nonce()).decode().rstrip("=")

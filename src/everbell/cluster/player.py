@@ -1,0 +1,116 @@
+"""Playing the log: reads entries, applies them to the value, and says what each of them changed.
+
+A node that is behind what was trimmed goes on from the snapshot. An entry that it does not understand halts it: to skip
+it would be to disagree with the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from everbell.core.cluster import NOTHING, Value, apply, decode_command, decode_value, encode_value
+from everbell.errors import ClusterError, LogError, Trimmed
+from everbell.logs.port import Log, Snapshot
+
+_log = logging.getLogger("everbell.cluster")
+
+_READ = 500
+_POLL_S = 1.0
+_AWAY_S = 0.2
+
+Step = Callable[[Value, Value], None]
+"""Told of the value before and after an entry, or before and after a snapshot."""
+
+
+class Player:
+    """Keeps `value` at the end of the log."""
+
+    def __init__(self, log: Log, on_step: Step, on_halt: Callable[[BaseException], None], keep: int) -> None:
+        self.value = NOTHING
+        self.seen_at_s = 0.0
+        """When the end of the log was last seen, on the loop's clock."""
+        self._log = log
+        self._on_step = on_step
+        self._on_halt = on_halt
+        self._keep = keep
+        self._saved = 0
+        self._task: asyncio.Task[None] | None = None
+        self._watchers: list[asyncio.Future[None]] = []
+
+    async def catch_up(self) -> None:
+        """Play everything that is in the log now. Raises what the log raises, and `ClusterError`."""
+        snapshot = await self._log.load()
+        if snapshot is not None and snapshot.index > self.value.index:
+            self._saved = snapshot.index
+            self._become(decode_value(snapshot.data))
+        while await self._play_some():
+            pass
+
+    def start(self) -> None:
+        """Follow the log from here on."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="everbell-player")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def changed(self, timeout_s: float) -> None:
+        """Wait until the value has changed, or the time has passed."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._watchers.append(future)
+        try:
+            await asyncio.wait([future], timeout=timeout_s)
+        finally:
+            future.cancel()
+
+    async def saw(self, is_so: Callable[[Value], bool], timeout_s: float) -> bool:
+        """Wait until something is so; False when the time has passed first."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + timeout_s
+        while not is_so(self.value):
+            if loop.time() >= until_s:
+                return False
+            await self.changed(until_s - loop.time())
+        return True
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                if not await self._play_some():
+                    await self._log.wait(self.value.index, _POLL_S)
+            except Trimmed:
+                await self._skip_ahead()
+            except ClusterError as halted:
+                _log.critical("this node stops playing the log: %s", halted)
+                self._on_halt(halted)
+                return
+            except LogError:
+                await asyncio.sleep(_AWAY_S)
+
+    async def _play_some(self) -> bool:
+        entries = await self._log.read(self.value.index, _READ)
+        for entry in entries:
+            self._become(apply(self.value, entry.index, decode_command(entry.data)))
+        self.seen_at_s = asyncio.get_running_loop().time()
+        if self.value.index - self._saved >= self._keep:
+            # Everybody saves, for nobody is in charge; the log keeps the newest.
+            self._saved = self.value.index
+            await self._log.save(Snapshot(self.value.index, encode_value(self.value)), self._keep)
+        return bool(entries)
+
+    async def _skip_ahead(self) -> None:
+        try:
+            await self.catch_up()
+        except LogError:
+            await asyncio.sleep(_AWAY_S)
+
+    def _become(self, value: Value) -> None:
+        before, self.value = self.value, value
+        self._on_step(before, value)
+        watchers, self._watchers = self._watchers, []
+        for watcher in watchers:
+            if not watcher.done():
+                watcher.set_result(None)

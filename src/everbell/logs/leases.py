@@ -19,7 +19,11 @@ class Leases:
     def renew(self, member: str, ttl_ms: int) -> None:
         """Let it live for a time from now on."""
         self._forget_ended()
-        self._ends[member] = asyncio.get_running_loop().time() + ttl_ms / 1_000
+        end_s = asyncio.get_running_loop().time() + ttl_ms / 1_000
+        is_sooner = end_s < self._ends.get(member, 0.0)
+        self._ends[member] = end_s
+        if is_sooner:
+            self._changed.ring()
 
     def release(self, member: str) -> None:
         """Let it end."""

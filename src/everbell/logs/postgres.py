@@ -1,0 +1,174 @@
+"""The log in PostgreSQL: tables in a schema, LISTEN/NOTIFY with a poll behind it, leases by the server's clock.
+
+- An append takes the next index from a row that it holds until it is committed: entries become visible in order,
+  without gaps. It is a single statement, so nothing waits for a node that freezes in the middle.
+- Each append notifies with its index. A connection of its own listens; whenever it was made anew, it asks how far the
+  log is, and it asks now and then in between, for a connection can be dead without saying so.
+- A lease is the time when it ends, by the server's clock. Whoever waits for the end is told of a release, and
+  otherwise asks the server how long is left, waits that long, and asks again. (A server whose clock is set forward ends
+  leases too soon: the stores' fences are there for that.)
+- Leases have a connection of their own: a renewal does not wait behind a large snapshot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from everbell.errors import LogUnavailable, Trimmed
+from everbell.logs.port import Entry, Snapshot, check_size
+from everbell.logs.postgres_address import Address
+from everbell.logs.postgres_failures import FAILURES, append_error
+from everbell.logs.postgres_link import Link, connect
+from everbell.logs.postgres_tables import prepare
+from everbell.logs.signal import Signal
+
+_LOOK_S = 5.0
+"""How often to ask although nothing was told."""
+_RETRY_S = 0.5
+
+_APPEND = """
+    WITH next AS (UPDATE log_head SET last_index = last_index + 1 RETURNING last_index),
+    added AS (INSERT INTO log_entries SELECT last_index, $1 FROM next RETURNING index)
+    SELECT index, pg_notify($2, index::text) FROM added
+"""
+_READ = """
+    SELECT trimmed, index, data
+    FROM log_head LEFT JOIN log_entries ON index > $1 AND index <= $1 + $2
+    ORDER BY index
+"""
+_SAVE = """
+    WITH saved AS (
+        INSERT INTO log_snapshot VALUES (true, $1, $2)
+        ON CONFLICT (one) DO UPDATE SET index = excluded.index, data = excluded.data
+        WHERE log_snapshot.index < excluded.index
+        RETURNING index
+    ),
+    head AS (UPDATE log_head SET trimmed = greatest(trimmed, $3) WHERE EXISTS (SELECT FROM saved)),
+    ended AS (DELETE FROM log_leases WHERE ends_at < clock_timestamp())
+    DELETE FROM log_entries WHERE index <= $3 AND EXISTS (SELECT FROM saved)
+"""
+_LOAD = "SELECT index, data FROM log_snapshot"
+_LAST = "SELECT last_index FROM log_head"
+_RENEW = """
+    INSERT INTO log_leases VALUES ($1, clock_timestamp() + $2 * interval '1 millisecond')
+    ON CONFLICT (member) DO UPDATE SET ends_at = excluded.ends_at
+"""
+_RELEASE = """
+    WITH ended AS (DELETE FROM log_leases WHERE member = $1 RETURNING member)
+    SELECT pg_notify($2, '') FROM ended
+"""
+_LEFT = "SELECT extract(epoch FROM ends_at - clock_timestamp())::float8 AS left_s FROM log_leases WHERE member = $1"
+
+
+class PostgresLog:
+    """See the port."""
+
+    def __init__(self, address: Address, timeout_s: float) -> None:
+        self._address = address
+        self._timeout_s = timeout_s
+        self._entries = Link(address, timeout_s)
+        self._leases = Link(address, timeout_s)
+        self._news = Signal()
+        self._told = 0
+        """The highest index that is known to be in the log."""
+        self._listener: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Make the tables if need be, and begin to listen. Raises `LogUnusable` or `LogUnavailable`."""
+        await prepare(self._address, self._timeout_s)
+        self._listener = asyncio.create_task(self._keep_listening())
+
+    async def append(self, data: bytes) -> int:
+        """See the port."""
+        check_size(data)
+        [row] = await self._entries.ask(_APPEND, data, self._address.channel, failure=append_error)
+        index: int = row["index"]
+        return index
+
+    async def read(self, after: int, limit: int) -> Sequence[Entry]:
+        """See the port."""
+        rows = await self._entries.ask(_READ, after, limit)
+        if rows[0]["trimmed"] > after:
+            raise Trimmed(after)
+        return [Entry(row["index"], row["data"]) for row in rows if row["index"] is not None]
+
+    async def wait(self, after: int, timeout_s: float) -> None:
+        """See the port."""
+        end_s = asyncio.get_running_loop().time() + timeout_s
+        while self._told <= after and (left_s := end_s - asyncio.get_running_loop().time()) > 0:
+            await self._news.wait(self._news.ticket(), left_s)
+
+    async def save(self, snapshot: Snapshot, keep: int) -> None:
+        """See the port."""
+        await self._entries.ask(_SAVE, snapshot.index, snapshot.data, snapshot.index - keep)
+
+    async def load(self) -> Snapshot | None:
+        """See the port."""
+        rows = await self._entries.ask(_LOAD)
+        return Snapshot(rows[0]["index"], rows[0]["data"]) if rows else None
+
+    async def renew(self, member: str, ttl_ms: int) -> None:
+        """See the port."""
+        await self._leases.ask(_RENEW, member, ttl_ms)
+
+    async def release(self, member: str) -> None:
+        """See the port."""
+        await self._leases.ask(_RELEASE, member, self._address.channel)
+
+    async def lives(self, member: str) -> bool:
+        """See the port."""
+        return await self._left_s(member) > 0
+
+    async def ended(self, member: str) -> None:
+        """See the port."""
+        left_s = 1.0
+        while left_s > 0:
+            ticket = self._news.ticket()
+            try:
+                left_s = await self._left_s(member)
+            except LogUnavailable:
+                await asyncio.sleep(_RETRY_S)
+            else:
+                await self._news.wait(ticket, min(left_s, _LOOK_S))
+
+    async def close(self) -> None:
+        """See the port."""
+        if self._listener is not None:
+            self._listener.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._listener
+        await self._entries.close()
+        await self._leases.close()
+
+    async def _left_s(self, member: str) -> float:
+        rows = await self._leases.ask(_LEFT, member)
+        return rows[0]["left_s"] if rows else 0.0
+
+    async def _keep_listening(self) -> None:
+        while True:
+            with suppress(*FAILURES):
+                await self._listen()
+            await asyncio.sleep(_RETRY_S)
+
+    async def _listen(self) -> None:
+        """Listen as long as the connection lasts."""
+        connection = await connect(self._address, self._timeout_s)
+        lost = Signal()
+        try:
+            connection.add_termination_listener(lambda _: lost.ring())
+            await connection.add_listener(self._address.channel, self._hear)
+            while not connection.is_closed():
+                self._tell(await connection.fetchval(_LAST, timeout=self._timeout_s))
+                await lost.wait(lost.ticket(), _LOOK_S)
+        finally:
+            connection.terminate()
+
+    def _hear(self, _connection: Any, _pid: int, _channel: str, text: str) -> None:
+        self._tell(int(text) if text else self._told)
+
+    def _tell(self, last_index: int) -> None:
+        self._told = max(self._told, last_index)
+        self._news.ring()

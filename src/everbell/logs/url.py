@@ -1,0 +1,70 @@
+"""Opening the log that a URL names.
+
+Errors never repeat a URL: it may have a password in it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from everbell.errors import LogUnusable
+from everbell.logs.port import Log
+
+ANSWER_S = 5.0
+"""How long a server may take for one answer, before it is taken for lost."""
+
+_KNOWN = (
+    "rocksdb:PATH (beside a store, for one process), postgresql://…, zookeeper://host:port,host:port/path and "
+    "memory: (gone with the process)"
+)
+
+
+async def open_log(url: str, *, timeout_s: float = ANSWER_S) -> Log:
+    """Open the log, or make it. Raises `LogUnusable`, `LogCorrupt`, or `LogUnavailable` when trying again may help."""
+    scheme, _, rest = url.partition(":")
+    if scheme == "memory" and not rest:
+        from everbell.logs.memory import SharedLog
+
+        return SharedLog().handle()
+    if scheme == "rocksdb":
+        if not rest:
+            raise LogUnusable("rocksdb: needs a directory, as in rocksdb:./everbell-data")
+        from everbell.logs.local import LocalLog
+
+        return LocalLog(Path(rest))
+    if scheme in ("postgresql", "postgres"):
+        return await _open_postgres(url, timeout_s)
+    if scheme == "zookeeper":
+        return await _open_zookeeper(url, timeout_s)
+    raise LogUnusable(f"a URL that begins with {scheme[:20]!r} names no log that is known here; there are {_KNOWN}")
+
+
+async def _open_postgres(url: str, timeout_s: float) -> Log:
+    # Imported only where it is used: the driver is an option.
+    try:
+        from everbell.logs.postgres import PostgresLog
+        from everbell.logs.postgres_address import read_address
+    except ModuleNotFoundError as error:
+        raise _without_driver("postgres", error) from error
+    log = PostgresLog(read_address(url), timeout_s)
+    await log.open()
+    return log
+
+
+async def _open_zookeeper(url: str, timeout_s: float) -> Log:
+    try:
+        from everbell.logs.zookeeper import ZookeeperLog
+        from everbell.logs.zookeeper_address import read_address
+    except ModuleNotFoundError as error:
+        raise _without_driver("zookeeper", error) from error
+    log = ZookeeperLog(read_address(url), timeout_s)
+    try:
+        await log.open()
+    except BaseException:
+        await log.close()
+        raise
+    return log
+
+
+def _without_driver(extra: str, error: ModuleNotFoundError) -> LogUnusable:
+    return LogUnusable(f"the driver {error.name} is not installed: pip install 'everbell[{extra}]'")

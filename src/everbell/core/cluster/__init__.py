@@ -50,6 +50,7 @@ from everbell.core.cluster.effects import (
     effects,
 )
 from everbell.core.cluster.invariants import check, check_step
+from everbell.core.cluster.membership import back_off_ms
 from everbell.core.cluster.reactions import reactions
 from everbell.core.cluster.strategy import Balanced, Group, Percentage, Strategy, Weighted, flaw
 from everbell.core.cluster.value import (
@@ -117,6 +118,7 @@ __all__ = [
     "Watch",
     "Weighted",
     "apply",
+    "back_off_ms",
     "check",
     "check_step",
     "decode_command",

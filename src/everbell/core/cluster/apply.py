@@ -93,6 +93,7 @@ def _release(value: Value, command: c.Release) -> Value:
         if 0 <= number < len(value.partitions)
         and value.partitions[number].owner == command.owner
         and value.partitions[number].epoch == epoch
+        and value.partitions[number].to
     }
     if not released or command.owner not in value.members:
         return value

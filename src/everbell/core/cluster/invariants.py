@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from everbell.core.cluster.backups import WARDS_MAX
 from everbell.core.cluster.pools import able, can_own, pools
 from everbell.core.cluster.strategy import Percentage
-from everbell.core.cluster.value import DEPARTED_MAX, TRANSITIONS_MAX, Value
+from everbell.core.cluster.value import DEPARTED_MAX, TRANSITIONS_MAX, Partition, Value
 from everbell.errors import BrokenInvariant
 
 
@@ -37,12 +37,17 @@ def check_step(before: Value, after: Value) -> None:
     _require(len(after.partitions) == len(before.partitions), after, "the number of partitions is fixed")
     for number, (old, new) in enumerate(zip(before.partitions, after.partitions, strict=True)):
         if new is not old:
-            _require(new.epoch >= old.epoch, after, f"the epoch of partition {number} never decreases")
-            changed = new.owner and (new.owner, new.epoch) != (old.owner, old.epoch)
-            _require(not changed or new.epoch == after.index, after, f"the epoch of partition {number} is its entry")
-            _require(
-                not old.to or new.to != "" or new.epoch != old.epoch, after, f"partition {number} is not called back"
-            )
+            _check_move(after, number, old, new)
+
+
+def _check_move(after: Value, number: int, old: Partition, new: Partition) -> None:
+    _require(new.epoch >= old.epoch, after, f"the epoch of partition {number} never decreases")
+    if (new.owner, new.epoch) == (old.owner, old.epoch):
+        _require(bool(new.to) or not old.to, after, f"the hand-over of partition {number} is not called off")
+    elif new.owner:
+        _require(new.epoch == after.index, after, f"the epoch of partition {number} is the index of its entry")
+        is_ceded = old.to or old.owner not in after.members or new.owner == old.owner
+        _require(bool(is_ceded), after, f"partition {number} was not taken from an owner that has it")
 
 
 def _check_ring(value: Value) -> None:

@@ -1,0 +1,128 @@
+"""Whatever happens in whatever order, the cluster comes to rest, and is whole when it does."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everbell.core.cluster import (
+    NOTHING,
+    Percentage,
+    Value,
+    apply,
+    decode_command,
+    decode_value,
+    encode_value,
+    value_hash,
+    watched,
+)
+from tests.unit.core.cluster.weather import Weather
+
+seeds = st.integers(0, 2**32)
+
+
+@given(seeds, st.integers(1, 40))
+def test_it_comes_to_rest_and_is_whole(seed: int, events: int) -> None:
+    weather = Weather(seed, events)
+
+    weather.run()
+
+    check_rest(weather)
+
+
+@given(seeds, st.integers(2, 7))
+def test_all_join_at_the_same_time(seed: int, peers: int) -> None:
+    weather = Weather(seed, events=0)
+    for _ in range(peers):
+        weather._start()
+
+    weather.run()
+
+    check_rest(weather)
+    assert len(weather.stage.alive) == peers
+
+
+@given(seeds, st.integers(2, 6))
+def test_all_die_and_all_come_back(seed: int, peers: int) -> None:
+    weather = Weather(seed, events=0)
+    for _ in range(peers):
+        weather._start()
+    weather.run()
+    weather._kill_all()
+    for _ in range(peers):
+        weather._start()
+
+    weather.run()
+
+    check_rest(weather)
+    assert len(weather.stage.alive) == peers
+
+
+@given(seeds, st.integers(2, 6))
+def test_all_leave_and_come_back(seed: int, peers: int) -> None:
+    weather = Weather(seed, events=0)
+    for _ in range(peers):
+        weather._start()
+    weather.run()
+    for peer in weather.stage.alive:
+        weather.stage.leave(peer)
+    weather.run()
+    assert not weather.stage.alive
+    for _ in range(peers):
+        weather._start()
+
+    weather.run()
+
+    check_rest(weather)
+    assert all(part.clean for part in weather.stage.alive[0].value.partitions)
+
+
+@given(seeds, st.integers(1, 40), st.floats(0, 1))
+def test_a_snapshot_and_the_rest_are_as_good_as_the_whole_log(seed: int, events: int, place: float) -> None:
+    weather = Weather(seed, events)
+    weather.run()
+    log = weather.stage.log
+    cut = int(place * len(log))
+
+    whole = play(NOTHING, log)
+    resumed = play(decode_value(encode_value(play(NOTHING, log[:cut]))), log[cut:])
+
+    assert whole == resumed
+    assert value_hash(whole) == value_hash(resumed)
+
+
+def play(value: Value, log: list[bytes]) -> Value:
+    for data in log:
+        value = apply(value, value.index + 1, decode_command(data))
+    return value
+
+
+def check_rest(weather: Weather) -> None:
+    """Everybody who lives is a member and knows everything; every partition runs, once, where the value says."""
+    alive = weather.stage.alive
+    if not alive:
+        return
+    value = alive[0].value
+    assert all(peer.value == value for peer in alive)
+    assert sorted(value.ring) == sorted(peer.me for peer in alive)
+    assert not value.joins
+    for peer in alive:
+        owned = {number: part.epoch for number, part in enumerate(value.partitions) if part.owner == peer.me}
+        assert peer.running == owned
+        assert peer.watching == set(watched(value, peer.me))
+    if not all(peer.member.gateway for peer in alive):
+        assert all(part.state == "owned" for part in value.partitions)
+    if len(alive) > 1:
+        assert {target for peer in alive for target in peer.watching} == set(value.members), "somebody is unwatched"
+    if isinstance(value.strategy, Percentage):
+        assert is_apart(value)
+
+
+def is_apart(value: Value) -> bool:
+    """Whether no member serves two groups, if there are enough members."""
+    assert isinstance(value.strategy, Percentage)
+    [group] = value.strategy.groups
+    inside = range(group.first, group.first + group.count)
+    owners = [{part.owner for n, part in enumerate(value.partitions) if (n in inside) == within} for within in (0, 1)]
+    able = [member for member in value.members.values() if not member.gateway and not member.draining]
+    return len(able) < 2 or owners[0].isdisjoint(owners[1])

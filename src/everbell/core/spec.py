@@ -114,34 +114,41 @@ class Draft(Struct, frozen=True, array_like=True, gc=False):
 
 def draft(spec: EventSpec, tenant: Tenant, now: int) -> Draft:
     """Check a decoded event against the tenant's limits. Raises `InvalidInput` naming the field."""
+    # This runs for every event that comes in: what an event does not have costs a look, and no call.
     limits = tenant.limits
     due_at = _due(spec.at, spec.in_, now, limits)
     to = spec.to or tenant.to
     if to is None:
         raise InvalidInput("is missing, and the tenant has no default target", "to")
     group_of(to)
-    payload, content_type = _payload(spec, limits)
-    if spec.id is not None:
-        check_name(spec.id, "id")
-        if is_made(spec.id):
+    content_type = spec.content_type
+    if spec.payload_base64 is None and content_type is None:
+        payload = _json(spec.payload, limits)
+    else:
+        payload = _base64(spec, limits)
+    event_id, key, trace = spec.id, spec.key, spec.traceparent
+    if event_id is not None:
+        check_name(event_id, "id")
+        if is_made(event_id):
             raise InvalidInput(f"may not begin with {PREFIX}: such ids are made by Everbell", "id")
-    if spec.key is not None:
-        check_name(spec.key, "key")
-    if spec.traceparent is not None and not _TRACEPARENT.fullmatch(spec.traceparent):
+    if key is not None:
+        check_name(key, "key")
+    if trace is not None and not _TRACEPARENT.fullmatch(trace):
         raise InvalidInput("is not a W3C traceparent", "traceparent")
+    headers, tags, retry, repeat, expires = spec.headers, spec.tags, spec.retry, spec.repeat, spec.expires
     return Draft(
         due_at,
         to,
         payload,
-        spec.id,
-        spec.key,
+        event_id,
+        key,
         content_type,
-        _headers(spec.headers, limits) if spec.headers else (),
-        _tags(spec.tags, limits) if spec.tags else (),
-        None if spec.retry is None else retry_of(spec.retry),
-        None if spec.repeat is None else _repeat(spec.repeat, due_at),
-        None if spec.expires is None else _expires(spec.expires),
-        spec.traceparent,
+        _headers(headers, limits) if headers else (),
+        _tags(tags, limits) if tags else (),
+        None if retry is None else retry_of(retry),
+        None if repeat is None else _repeat(repeat, due_at),
+        None if expires is None else _expires(expires),
+        trace,
     )
 
 
@@ -233,11 +240,9 @@ def _due(at: str | None, in_: Duration | None, now: int, limits: Limits) -> int:
     return due_at
 
 
-def _payload(spec: EventSpec, limits: Limits) -> tuple[bytes, str | None]:
+def _base64(spec: EventSpec, limits: Limits) -> bytes:
     if spec.payload_base64 is None:
-        if spec.content_type is not None:
-            raise InvalidInput("goes with payload_base64; a JSON payload is application/json", "content_type")
-        return _json(spec.payload, limits), None
+        raise InvalidInput("goes with payload_base64; a JSON payload is application/json", "content_type")
     if bytes(spec.payload) != b"null":
         raise InvalidInput("give either payload or payload_base64, not both", "payload_base64")
     if spec.content_type is None or not _CONTENT_TYPE.fullmatch(spec.content_type):
@@ -248,15 +253,19 @@ def _payload(spec: EventSpec, limits: Limits) -> tuple[bytes, str | None]:
         raise InvalidInput("is not base64", "payload_base64") from None
     if len(payload) > limits.payload_bytes:
         raise TooLarge(f"has {len(payload)} bytes; the tenant's limit is {limits.payload_bytes}", "payload_base64")
-    return payload, spec.content_type
+    return payload
 
 
 def _json(raw: Raw, limits: Limits) -> bytes:
     payload = bytes(raw)
     if len(payload) > limits.payload_bytes:
         raise TooLarge(f"has {len(payload)} bytes; the tenant's limit is {limits.payload_bytes}", "payload")
-    # Counting brackets is enough for nearly every payload; only a suspicious one is looked at closely.
-    if payload.count(b"[") + payload.count(b"{") > limits.depth and depth_of(payload) > limits.depth:
+    # Nearly every payload is flat, or has few brackets; only a suspicious one is looked at closely.
+    if (
+        (payload.find(b"{", 1) > 0 or payload.find(b"[", 1) > 0)
+        and payload.count(b"[") + payload.count(b"{") > limits.depth
+        and depth_of(payload) > limits.depth
+    ):
         raise InvalidInput(f"is nested more than {limits.depth} deep", "payload")
     return payload
 

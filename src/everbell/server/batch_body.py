@@ -1,9 +1,9 @@
 """Reading a batch: lines of JSON or one array, of which every event stands or falls by itself.
 
-A batch without fault is decoded in one call, which is several times faster than event by event. Only when that fails
-is each looked at alone, to find out which are at fault. A batch is bounded before it is decoded, since sixteen
-megabytes of `{}` would become half a gigabyte of objects; braces and commas are counted for that, as no event comes
-without the one and no array without the other.
+Events without fault are decoded many in one call, which is several times faster than one by one. Only when that fails
+is each looked at alone, to find out which are at fault. Sixteen megabytes of `{}` would become a gigabyte of objects:
+so lines are decoded some at a time, and no more of them when there are too many. An array can only be decoded as a
+whole: there braces and commas are counted first, as no event comes without the one and no array without the other.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from everbell.core.spec import EventSpec
 from everbell.errors import InvalidInput, TooLarge
 from everbell.server.bodies import Body, unreadable
 
+_LINES_BYTES = 32 * 1024
+"""How much of a batch of lines is decoded at a time."""
 _SLACK = 8
 """How many times the limit is decoded in one go; what is beyond the limit is found out afterwards."""
 
@@ -32,10 +34,9 @@ Read = Sequence[EventSpec | InvalidInput]
 
 def read_batch(body: bytes, events_max: int) -> Read:
     """The events of a batch, in order, each decoded or with what is wrong about it."""
-    at_once = body.count(b"{") <= events_max * _SLACK and _is_text(body)
     is_array = body.lstrip()[:1] == b"["
     try:
-        read = _read_array(body, events_max, at_once) if is_array else _read_lines(body, events_max, at_once)
+        read = _read_array(body, events_max) if is_array else _read_lines(body, events_max)
     except (msgspec.DecodeError, RecursionError) as error:
         # Lines are at fault one by one; an array that cannot be told into elements is at fault as a whole.
         raise unreadable(error, list[EventSpec]) from None
@@ -53,20 +54,35 @@ def _is_text(body: bytes) -> bool:
         return False
 
 
-def _read_lines(body: bytes, events_max: int, at_once: bool) -> Read:
-    if at_once:
+def _read_lines(body: bytes, events_max: int) -> Read:
+    is_text = _is_text(body)
+    read: list[EventSpec | InvalidInput] = []
+    start = 0
+    while start < len(body) and len(read) <= events_max:
+        end = _line_end(body, start + _LINES_BYTES)
+        read += _read_some(body[start:end], is_text)
+        start = end
+    return read
+
+
+def _line_end(body: bytes, near: int) -> int:
+    """The end of the last line before a place; of the line that it is in, if that is longer than what comes before."""
+    if near >= len(body):
+        return len(body)
+    end = body.rfind(b"\n", near - _LINES_BYTES, near) + 1 or body.find(b"\n", near) + 1
+    return end or len(body)
+
+
+def _read_some(lines: bytes, is_text: bool) -> Sequence[EventSpec | InvalidInput]:
+    # More than that is one long line, and the decoder would not mind if it were many events.
+    if is_text and len(lines) <= _LINES_BYTES:
         with suppress(msgspec.DecodeError, RecursionError):
-            return _lines_of_specs(body)
-    if body.count(b"\n") > events_max * _SLACK:
-        raise _too_many(events_max)
-    lines = [line for line in body.split(b"\n") if line and not line.isspace()]
-    if len(lines) > events_max:
-        raise _too_many(events_max)
-    return _each(lines)
+            return _lines_of_specs(lines)
+    return _each(line for line in lines.split(b"\n") if line and not line.isspace())
 
 
-def _read_array(body: bytes, events_max: int, at_once: bool) -> Read:
-    if at_once:
+def _read_array(body: bytes, events_max: int) -> Read:
+    if body.count(b"{") <= events_max * _SLACK and _is_text(body):
         with suppress(msgspec.ValidationError):
             return _array_of_specs(body)
     if body.count(b",") > events_max * _SLACK:

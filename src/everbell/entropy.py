@@ -16,6 +16,10 @@ class Entropy(Protocol):
         """Nine unguessable bytes."""
         ...
 
+    def nonces(self, count: int) -> bytes:
+        """So many nonces, one after the other."""
+        ...
+
     def jitter(self) -> float:
         """A number in [0, 1)."""
         ...
@@ -37,6 +41,9 @@ class SystemEntropy:
         self._used = start + 9
         return self._pool[start : start + 9]
 
+    def nonces(self, count: int) -> bytes:
+        return os.urandom(9 * count)
+
 
 class SeededEntropy:
     """Repeatable randomness for tests and simulations."""
@@ -47,3 +54,6 @@ class SeededEntropy:
 
     def nonce(self) -> bytes:
         return self._random.randbytes(9)
+
+    def nonces(self, count: int) -> bytes:
+        return b"".join(self.nonce() for _ in range(count))

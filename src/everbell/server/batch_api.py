@@ -53,7 +53,9 @@ class BatchApi:
         places, drafts, errors = await self._drafts(batch, tenant, trace_of(request))
         ids: list[str | None] = [None] * len(batch)
         for place, result in zip(places, await self._scheduled(tenant, drafts), strict=True):
-            if isinstance(result, Seen):
+            if isinstance(result, str):
+                ids[place] = result
+            elif isinstance(result, Seen):
                 ids[place] = result.event.id
             else:
                 errors[place] = result
@@ -85,8 +87,8 @@ class BatchApi:
                     errors[place] = error
         return places, drafts, errors
 
-    async def _scheduled(self, tenant: str, drafts: list[Draft]) -> list[Seen | EverbellError]:
-        return await self._operations.schedule(tenant, drafts) if drafts else []
+    async def _scheduled(self, tenant: str, drafts: list[Draft]) -> list[str | Seen | EverbellError]:
+        return await self._operations.schedule_ids(tenant, drafts) if drafts else []
 
 
 def _raise_if_not_at_fault(errors: dict[int, EverbellError]) -> None:

@@ -18,6 +18,7 @@ PACK_DRAFTS = 1_000
 """Packs are cut at about this size, so that the engine can begin to store one while it reads the next."""
 
 Results = list[Seen | EverbellError]
+Ids = list[str | Seen | EverbellError]
 
 
 class _Pack:
@@ -28,7 +29,7 @@ class _Pack:
     def __init__(self, tenant: str) -> None:
         self.tenant = tenant
         self.drafts: list[Draft] = []
-        self.requests: list[tuple[int, asyncio.Future[Results]]] = []
+        self.requests: list[tuple[int, asyncio.Future[Ids]]] = []
 
     def deliver(self, answered: asyncio.Future[Scheduled]) -> None:
         """Hand each request its part of the answer."""
@@ -39,18 +40,20 @@ class _Pack:
                 if error is not None:
                     future.set_exception(error)
                 else:
-                    future.set_result(self._results(answered.result(), start, start + count))
+                    future.set_result(_part(answered.result(), start, start + count))
             start += count
 
-    def _results(self, scheduled: Scheduled, start: int, end: int) -> Results:
-        return [self._result(scheduled, index) for index in range(start, end)]
 
-    def _result(self, scheduled: Scheduled, index: int) -> Seen | EverbellError:
-        event_id = scheduled.ids[index]
-        if event_id is not None:
-            return Seen(event_of(self.drafts[index], event_id, self.tenant), "scheduled", created=True)
-        seen = scheduled.seen.get(index)
-        return seen.unpack() if seen is not None else unpack_error(scheduled.errors[index])
+def _part(scheduled: Scheduled, start: int, end: int) -> Ids:
+    return [
+        _not_made(scheduled, index) if event_id is None else event_id
+        for index, event_id in enumerate(scheduled.ids[start:end], start)
+    ]
+
+
+def _not_made(scheduled: Scheduled, index: int) -> Seen | EverbellError:
+    seen = scheduled.seen.get(index)
+    return seen.unpack() if seen is not None else unpack_error(scheduled.errors[index])
 
 
 class FarOperations:
@@ -60,9 +63,16 @@ class FarOperations:
         self._link = link
         self._packs: dict[str, _Pack] = {}
 
-    def schedule(self, tenant: str, drafts: Sequence[Draft]) -> asyncio.Future[Results]:
+    async def schedule(self, tenant: str, drafts: Sequence[Draft]) -> Results:
+        results = await self.schedule_ids(tenant, drafts)
+        return [
+            Seen(event_of(draft, result, tenant), "scheduled", created=True) if isinstance(result, str) else result
+            for result, draft in zip(results, drafts, strict=True)
+        ]
+
+    def schedule_ids(self, tenant: str, drafts: Sequence[Draft]) -> asyncio.Future[Ids]:
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Results] = loop.create_future()
+        future: asyncio.Future[Ids] = loop.create_future()
         if not self._packs:
             loop.call_soon(self._send_packs)
         pack = self._packs.get(tenant)

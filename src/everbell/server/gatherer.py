@@ -16,17 +16,18 @@ from everbell.engine.port import OperationsPort, Seen
 from everbell.errors import EverbellError, Stopping
 from everbell.server.message import Response
 from everbell.server.problem import INTERNAL, problem_of
-from everbell.server.views import accepted_response
+from everbell.server.views import created_response, found_response
 
-Results = list[Seen | EverbellError]
+Results = list[str | Seen | EverbellError]
 
 
 class _Sheaf:
     """The drafts of one tenant that came in one turn, and who waits for them."""
 
-    __slots__ = ("answers", "drafts")
+    __slots__ = ("answers", "drafts", "tenant")
 
-    def __init__(self) -> None:
+    def __init__(self, tenant: str) -> None:
+        self.tenant = tenant
         self.drafts: list[Draft] = []
         self.answers: list[asyncio.Future[Response]] = []
 
@@ -47,7 +48,7 @@ class Gatherer:
         if sheaf is None:
             if not self._sheaves:
                 loop.call_soon(self._hand_over)
-            sheaf = self._sheaves[tenant] = _Sheaf()
+            sheaf = self._sheaves[tenant] = _Sheaf(tenant)
         answer: asyncio.Future[Response] = loop.create_future()
         sheaf.drafts.append(draft)
         sheaf.answers.append(answer)
@@ -57,7 +58,7 @@ class Gatherer:
         sheaves, self._sheaves = self._sheaves, {}
         for tenant, sheaf in sheaves.items():
             try:
-                scheduled: Awaitable[Results] = self._operations.schedule(tenant, sheaf.drafts)
+                scheduled: Awaitable[Results] = self._operations.schedule_ids(tenant, sheaf.drafts)
             except Exception as error:
                 _answer_all(sheaf, problem_of(_ours(error)))
                 continue
@@ -74,9 +75,15 @@ class Gatherer:
         if error is not None:
             _answer_all(sheaf, problem_of(_ours(error)))
             return
-        for answer, result in zip(sheaf.answers, results.result(), strict=True):
+        for answer, draft, result in zip(sheaf.answers, sheaf.drafts, results.result(), strict=True):
             if not answer.done():
-                answer.set_result(accepted_response(result) if isinstance(result, Seen) else problem_of(result))
+                answer.set_result(_response(sheaf.tenant, draft, result))
+
+
+def _response(tenant: str, draft: Draft, result: str | Seen | EverbellError) -> Response:
+    if isinstance(result, str):
+        return created_response(tenant, result, draft.due_at)
+    return found_response(result) if isinstance(result, Seen) else problem_of(result)
 
 
 def _answer_all(sheaf: _Sheaf, response: Response) -> None:

@@ -9,7 +9,6 @@ from everbell.core.spec import Draft
 from everbell.engine.leases import Leases
 from everbell.engine.operations import Operations
 from everbell.engine.port import Seen
-from everbell.errors import EverbellError
 from everbell.server.link import CALLS, PackedChange, PackedSeen, Scheduled, pack_error
 from everbell.server.system_api import Health, MakeBackup
 
@@ -58,15 +57,14 @@ class Near:
         return PackedSeen.pack(await self._operations.change(tenant, event_id, change.unpack(), version))
 
     async def _schedule(self, tenant: str, drafts: Sequence[Draft]) -> Scheduled:
-        results = await self._operations.schedule(tenant, drafts)
         scheduled = Scheduled([], {}, {})
-        for index, result in enumerate(results):
-            if isinstance(result, EverbellError):
-                scheduled.ids.append(None)
-                scheduled.errors[index] = pack_error(result)
-            elif result.created:
-                scheduled.ids.append(result.event.id)
-            else:
-                scheduled.ids.append(None)
+        for index, result in enumerate(await self._operations.schedule_ids(tenant, drafts)):
+            if isinstance(result, str):
+                scheduled.ids.append(result)
+                continue
+            scheduled.ids.append(None)
+            if isinstance(result, Seen):
                 scheduled.seen[index] = PackedSeen.pack(result)
+            else:
+                scheduled.errors[index] = pack_error(result)
         return scheduled

@@ -141,18 +141,24 @@ def instant(at: int) -> str:
     return f"{_second(at // 1_000)}{at % 1_000:03d}Z"
 
 
-def accepted_response(seen: Seen) -> Response:
+def created_response(tenant: str, event_id: str, due_at: int) -> Response:
     """The answer to the scheduling of one event: the busiest of all, so it is put together by hand."""
-    event = seen.event
-    event_id = event.id
-    at = instant(event.due_at)
-    if seen.created and is_made(event_id):
+    at = instant(due_at)
+    if is_made(event_id):
         body = f'{{"id":"{event_id}","at":"{at}","status":"scheduled","version":1}}'.encode()
-        location = f"/v1/tenants/{event.tenant}/events/{event_id}"
-        return Response(201, body, "application/json", (("location", location), ("etag", '"1"')))
-    body = _encode(AcceptedView(event_id, at, seen.status, event.version))
-    headers = (("location", location_of(event.tenant, event_id)), ("etag", f'"{event.version}"'))
-    return Response(201 if seen.created else 200, body, "application/json", headers)
+        location = f"/v1/tenants/{tenant}/events/{event_id}"
+    else:
+        body = _encode(AcceptedView(event_id, at, "scheduled", 1))
+        location = location_of(tenant, event_id)
+    return Response(201, body, "application/json", (("location", location), ("etag", '"1"')))
+
+
+def found_response(seen: Seen) -> Response:
+    """The answer to a repeated request: the event that the first one made."""
+    event = seen.event
+    body = _encode(AcceptedView(event.id, instant(event.due_at), seen.status, event.version))
+    headers = (("location", location_of(event.tenant, event.id)), ("etag", f'"{event.version}"'))
+    return Response(200, body, "application/json", headers)
 
 
 def event_response(seen: Seen) -> Response:

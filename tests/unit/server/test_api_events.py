@@ -336,12 +336,12 @@ class Failing:
         self._error = error
         self._at_once = at_once
 
-    def schedule(self, tenant: str, drafts: list[Draft]) -> Any:
+    def schedule_ids(self, tenant: str, drafts: list[Draft]) -> Any:
         if self._at_once:
             raise self._error
         return self._fail()
 
-    async def _fail(self) -> list[Seen | EverbellError]:
+    async def _fail(self) -> list[str | Seen | EverbellError]:
         raise self._error
 
 

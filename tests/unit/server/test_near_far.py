@@ -136,8 +136,8 @@ def _drafts(stage: Stage, count: int) -> list[Draft]:
 def test_an_answer_for_somebody_who_left_harms_nobody() -> None:
     async def scene(stage: Stage) -> None:
         far = Far(stage)
-        left = far.operations.schedule("shop", _drafts(stage, 2))
-        stayed = far.operations.schedule("shop", _drafts(stage, 1))
+        left = far.operations.schedule_ids("shop", _drafts(stage, 2))
+        stayed = far.operations.schedule_ids("shop", _drafts(stage, 1))
         left.cancel()
 
         assert len(await stayed) == 1

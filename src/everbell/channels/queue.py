@@ -2,15 +2,15 @@
 
 A due event is handed to this channel and waits here until a worker asks; only then does its attempt begin. A lease is
 an attempt under way with a deadline. When the deadline passes the attempt counts as lost and the event comes back, by
-its retry policy. A lease is named by a token (the event's sequence, the owner's epoch and a count), so a worker
-that was given up cannot settle somebody else's attempt.
+its retry policy. A lease is named by a token (the event's partition and sequence, the owner's epoch and a count), so a
+worker that was given up cannot settle somebody else's attempt.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from heapq import heappop, heappush
 
 from msgspec import Struct
@@ -32,6 +32,14 @@ class Lease(Struct, frozen=True, gc=False):
     token: str
     until_at: int
     occurrence: Occurrence
+
+
+def partition_in(token: str) -> int | None:
+    """The partition that a lease's token names; None for anything else."""
+    try:
+        return int(token.partition(".")[0], 16)
+    except ValueError:
+        return None
 
 
 class _Held:
@@ -121,6 +129,11 @@ class QueueChannel:
         """How many due events of the queue are in memory, waiting for a worker."""
         return len(self._ready.get((tenant, name), ()))
 
+    def lose(self, partitions: Container[int]) -> None:
+        """Others own these partitions now: whoever acknowledges one of their events is told that it is lost."""
+        for token in [token for token, held in self._held.items() if held.delivery.event.partition in partitions]:
+            self._held.pop(token).delivery.settle(Outcome("lost", "the partition moved to another node"))
+
     async def close(self) -> None:
         """Give up the leases; their events are stored, and will be offered again."""
         self._closed = True
@@ -141,7 +154,8 @@ class QueueChannel:
                 continue
             until_at = now + (delivery.tenant.lease_ms if lease_ms is None else lease_ms)
             self._leased += 1
-            token = f"{delivery.event.sequence:x}.{delivery.epoch:x}.{self._leased:x}"
+            event = delivery.event
+            token = f"{event.partition:x}.{event.sequence:x}.{delivery.epoch:x}.{self._leased:x}"
             self._held[token] = _Held(delivery, queue, until_at)
             heappush(self._deadlines, (until_at, token))
             leases.append(Lease(token, until_at, occurrence_of(delivery.event, delivery.attempt, delivery.epoch)))

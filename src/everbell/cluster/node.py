@@ -84,6 +84,8 @@ class ClusterNode:
         """The present incarnation."""
         self.settings = settings
         self.takeovers = 0
+        self.on_members: Callable[[set[str]], None] = lambda incarnations: None
+        """Told who is a member, whenever that changes."""
         self._log = log
         self._engine = engine
         self._clock = clock
@@ -267,6 +269,8 @@ class ClusterNode:
     # What the log says
 
     def _step(self, before: Value, after: Value) -> None:
+        if after.members is not before.members:
+            self.on_members(set(after.members))
         if not self.me:
             return
         stops = []

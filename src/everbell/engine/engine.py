@@ -46,6 +46,8 @@ _log = logging.getLogger("everbell.engine")
 _SWEEP_RECORDS = 2_000
 _SWEEP_S = 30.0
 _TICK_S_MAX = 5.0
+_TICK_S_LEFT = 0.1
+"""While lines wait to be set going after a start."""
 
 
 class EngineSettings(Struct, frozen=True):
@@ -84,6 +86,7 @@ class Engine:
         self.broken: BaseException | None = None
         self._clock = clock
         self._channels: dict[str, Channel] = {**channels, "queue": queues}
+        self._queues = queues
         self._nowhere = NowhereChannel()
         self._settings = settings
         self._on_broken = on_broken
@@ -208,6 +211,7 @@ class Engine:
         for index in lost:
             del self.epochs[index]
             self._partitions[index].lose()
+        self._queues.lose(lost)
 
     def _close(self, partitions: Collection[int]) -> None:
         """Bring nothing more to memory, and start nothing more. What is asked for is still stored."""
@@ -257,11 +261,12 @@ class Engine:
         self._loader.tick()
         self._scribe.nudge()
         now = self._clock.now()
-        self._lanes.resume_left()
+        lines_left = self._lanes.resume_left()
         if now - self._swept_at >= _SWEEP_S * 1_000:
             self._swept_at = now
             self._scribe.read(self._sweep)
-        self._tick_within(max(self._loader.next_at() - now, self._settings.lookahead_ms) / 4_000)
+        seconds = max(self._loader.next_at() - now, self._settings.lookahead_ms) / 4_000
+        self._tick_within(_TICK_S_LEFT if lines_left else seconds)
 
     def _tick_for(self, run_at: int) -> None:
         """An event lies before everything that the loader expected to find next."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from everbell.core.retry import Outcome
 from everbell.core.spec import Draft, event_of
 from everbell.core.tenant import Tenant, Tenants
 from everbell.core.verdict import cancelled
+from everbell.engine.bulk import in_bulk
 from everbell.engine.edits import Edits
 from everbell.engine.floor import Floor
 from everbell.engine.intake import Intake, Taken
@@ -22,11 +23,8 @@ from everbell.engine.meter import Meter
 from everbell.engine.partition import Partition
 from everbell.engine.port import Seen
 from everbell.engine.scribe import Scribe
-from everbell.errors import Conflict, EverbellError, NotFound, Stopping, VersionMismatch
-from everbell.stores.port import Change, Counts, Filter, Finish, Found, Move, Store
-
-_BULK = 500
-"""How many events a bulk operation changes at a time."""
+from everbell.errors import Conflict, EverbellError, Stopping, VersionMismatch
+from everbell.stores.port import Change, Counts, Filter, Finish, Move, Store
 
 
 class Operations:
@@ -44,7 +42,7 @@ class Operations:
         lanes: Lanes,
         meter: Meter,
     ) -> None:
-        self._store = store
+        self.store = store
         self._clock = clock
         self._tenants = tenants
         self._floor = floor
@@ -85,17 +83,17 @@ class Operations:
 
     async def find(self, filter: Filter, cursor: str | None, limit: int) -> tuple[list[Seen], str | None]:
         """One page, and the cursor of the next."""
-        found = await self._store.find(filter, cursor, limit)
+        found = await self.store.find(filter, cursor, limit)
         return [self._seen(event) for event in found.events], found.cursor
 
     async def counts(self) -> Mapping[str, Counts]:
-        return await self._store.counts()
+        return await self.store.counts()
 
     async def replace(self, tenant: str, event_id: str, draft: Draft, version: int | None) -> Seen:
         """Create the event, or put the draft in its place. Raises `Conflict` when it ended, `VersionMismatch`."""
         self._check_open()
         while True:
-            found = await self._store.get(tenant, event_id)
+            found = await self.store.get(tenant, event_id)
             if found is None:
                 if version is not None:
                     raise VersionMismatch(f"there is no event {event_id!r}, so it has no version {version}")
@@ -136,7 +134,7 @@ class Operations:
 
     async def cancel_matching(self, filter: Filter) -> int:
         """Cancel all that match; returns how many were."""
-        return await self._in_bulk(filter, lambda event: self.cancel(filter.tenant, event.id))
+        return await in_bulk(self.find, filter, lambda event: self.cancel(filter.tenant, event.id))
 
     async def ring(self, tenant: str, event_id: str) -> Seen:
         """Make the event due at once. Raises `NotFound`, `Conflict`."""
@@ -163,7 +161,7 @@ class Operations:
 
     async def redrive_matching(self, filter: Filter) -> int:
         """Redrive all dead events that match; returns how many were."""
-        return await self._in_bulk(filter, lambda event: self.redrive(filter.tenant, event.id))
+        return await in_bulk(self.find, filter, lambda event: self.redrive(filter.tenant, event.id))
 
     async def try_out(self, tenant: str, event_id: str) -> Outcome:
         """Make one attempt that changes nothing. Raises `NotFound`, `Conflict`."""
@@ -177,21 +175,6 @@ class Operations:
         trial = _Trial(event, flow.tenant, self._partitions[event.partition].epoch)
         flow.channel.start([trial])
         return await trial.outcome
-
-    async def _in_bulk(self, filter: Filter, act: Callable[[Event], Any]) -> int:
-        done = 0
-        cursor: str | None = None
-        while True:
-            found: Found = await self._store.find(filter, cursor, _BULK)
-            events = [event for event in found.events if isinstance(event, Event)]
-            for result in await asyncio.gather(*map(act, events), return_exceptions=True):
-                if isinstance(result, Seen):
-                    done += 1
-                elif not isinstance(result, (NotFound, Conflict)):
-                    raise result
-            cursor = found.cursor
-            if cursor is None:
-                return done
 
     async def _change(self, tenant: str, event_id: str, fields: Mapping[str, Any], version: int | None) -> Seen:
         def edit(event: Event) -> Change:

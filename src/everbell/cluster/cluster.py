@@ -1,0 +1,124 @@
+"""Everything that makes an engine a node of a cluster, put together: log, node, peers, and the routed ports.
+
+    Api ──► RoutedOperations ──┬──► Operations of this engine
+                               └──► TcpPeers ──► CalledEnd of another node ──► Operations of its engine
+
+One machine is a cluster of one: the same code, with a log beside the store and nobody to talk to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from everbell.clock import Clock
+from everbell.cluster.handshake import key_of
+from everbell.cluster.node import ClusterNode
+from everbell.cluster.peers import CalledEnd, TcpPeers
+from everbell.cluster.router import RoutedOperations
+from everbell.cluster.router_leases import RoutedLeases
+from everbell.cluster.settings import ClusterSettings
+from everbell.engine.engine import Engine
+from everbell.entropy import Entropy
+from everbell.logs.port import Log
+from everbell.server.link import Serve
+
+
+class Meeting(Struct, frozen=True):
+    """Where nodes meet: where this one listens for the others, and how they know each other."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    advertise: str = ""
+    """What to tell the others, where it is not what this node sees of itself."""
+    secret: str = ""
+    called_tls: ssl.SSLContext | None = None
+    caller_tls: ssl.SSLContext | None = None
+
+
+class Cluster:
+    """A node that runs: `operations` and `leases` are those of the whole cluster."""
+
+    def __init__(
+        self, log: Log, engine: Engine, node: ClusterNode, peers: TcpPeers, server: asyncio.Server | None
+    ) -> None:
+        self.node = node
+        self.operations = RoutedOperations(node, engine.operations, peers)
+        self.leases = RoutedLeases(node, engine.leases, peers)
+        self._log = log
+        self._engine = engine
+        self._peers = peers
+        self._server = server
+
+    @classmethod
+    async def start(
+        cls,
+        log: Log,
+        engine: Engine,
+        clock: Clock,
+        entropy: Entropy,
+        settings: ClusterSettings,
+        on_halt: Callable[[BaseException], None],
+        *,
+        meeting: Meeting | None = None,
+        serve: Serve | None = None,
+        http_url: str = "",
+    ) -> Cluster:
+        """Join. Without a `meeting` nobody else can be in the cluster. Raises `LogError`, `ClusterError`, `StoreError`
+        and `OSError`.
+        """
+        node: ClusterNode | None = None
+        server: asyncio.Server | None = None
+        addresses: tuple[str, ...] = ()
+        secret = "" if meeting is None else meeting.secret
+
+        def key() -> bytes:
+            assert node is not None, "nobody calls before the node has told where it listens"
+            return key_of(node.value.cluster, secret)
+
+        peers = TcpPeers(key, entropy, None if meeting is None else meeting.caller_tls)
+        if meeting is not None and serve is not None:
+            listener = socket.create_server((meeting.host, meeting.port), family=_family(meeting.host))
+            server = await asyncio.get_running_loop().create_server(
+                lambda: CalledEnd(serve, key, entropy), sock=listener, ssl=meeting.called_tls
+            )
+            addresses = (meeting.advertise or _address(listener), http_url)
+        node = await ClusterNode.start(log, engine, clock, entropy, settings, addresses, on_halt)
+        node.on_members = peers.keep_only
+        cluster = cls(log, engine, node, peers, server)
+        try:
+            await node.ready()
+        except BaseException:
+            await cluster._close()
+            raise
+        return cluster
+
+    async def stop(self, drain_s: float) -> bool:
+        """Hand everything over, stop the engine, and leave; False when attempts had to be given up."""
+        await self.node.drain(drain_s)
+        is_clean = await self._engine.stop()
+        await self.node.leave(is_clean=is_clean)
+        await self._close()
+        return is_clean
+
+    async def _close(self) -> None:
+        await self.node.abandon()
+        self._peers.close()
+        if self._server is not None:
+            self._server.close()
+        await self._log.close()
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):  # noqa: S104 -- not bound here, only recognised: the others cannot call it
+        host = socket.gethostname()
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 
@@ -44,6 +44,7 @@ from everbell.stores.rocksdb_rows import (
     read_tally,
 )
 from everbell.stores.rocksdb_sweep import PAGE, forget, hours_in
+from everbell.stores.rocksdb_sync import Syncer
 from everbell.stores.semantics import check_claim, check_fence, check_raise
 
 RESERVE_BYTES = 64 << 20
@@ -78,7 +79,7 @@ class RocksdbStore:
                 self._begin()
             self._recall()
         self._lock = asyncio.Lock()
-        self._thread = ThreadPoolExecutor(1, "everbell-fsync")
+        self._syncer = Syncer()
         self._broken: str | None = None
         self._stuck = False
         self._searches = 0
@@ -240,8 +241,8 @@ class RocksdbStore:
                 self._closed = True
                 # What it could complain about is known already, or is about room for what the log has anyway.
                 with suppress(Exception):
-                    await asyncio.get_running_loop().run_in_executor(self._thread, self._db.close)
-                self._thread.shutdown()
+                    await asyncio.get_running_loop().run_in_executor(self._syncer.thread, self._db.close)
+                self._syncer.thread.shutdown()
 
     def _check_writable(self) -> None:
         if self._broken is not None:
@@ -270,7 +271,7 @@ class RocksdbStore:
 
     async def _sync(self) -> None:
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._db.flush_wal, True)
+            await self._syncer.sync(partial(self._db.flush_wal, True))
         except Exception as error:
             # The kernel may have dropped what it could not write, and would not say so again: never a second try.
             self._broken = f"the log could not be synced ({error}): end the process and start again"

@@ -19,10 +19,16 @@ from zlib import crc32
 import msgspec
 
 from everbell.core.retry import Result, Retry
+from everbell.core.time import INSTANT_MAX
+from everbell.core.timetable import Gap, Repeated
 
 State = Literal["scheduled", "waiting", "dead"]
 End = Literal["delivered", "cancelled", "expired"]
-Status = Literal["scheduled", "waiting", "retrying", "delivering", "dead", "delivered", "cancelled", "expired"]
+Status = Literal[
+    "scheduled", "waiting", "retrying", "delivering", "paused", "dead", "delivered", "cancelled", "expired"
+]
+Misfire = Literal["all", "latest", "skip"]
+Overlap = Literal["wait", "skip"]
 
 TRANSITIONS: frozenset[tuple[State, State | End]] = frozenset(
     {
@@ -59,12 +65,45 @@ class Attempt(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Repeat(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How an event comes again: every `every_ms` on the grid of its first due time, `count` times or until an
-    instant."""
+    """How an event comes again; `core.recurrence` says what that means. Rows are as those of `Event`."""
 
     every_ms: int
+    """On the grid of the first due time; 0 where `cron` says when."""
     count: int | None = None
     until_at: int | None = None
+    cron: str | None = None
+    tz: str = "UTC"
+    gap: Gap = "skip"
+    repeated: Repeated | None = None
+    """None: once for an expression that names hours, twice for one that does not."""
+    jitter_ms: int = 0
+    misfire: Misfire = "all"
+    catch_up_ms: int | None = None
+    """How late an occurrence may begin; None: however late, or, where late ones are skipped, hardly at all."""
+    overlap: Overlap = "wait"
+
+
+class Course(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How the occurrences of a recurring event have fared, and whether it is paused."""
+
+    fired: int = 0
+    expired: int = 0
+    late: int = 0
+    paused: int = 0
+    overlapped: int = 0
+    gaps: int = 0
+    paused_at: int | None = None
+    note: str | None = None
+
+    @property
+    def missed(self) -> int:
+        """Those that should have rung and did not."""
+        return self.expired + self.late + self.paused
+
+    @property
+    def skipped(self) -> int:
+        """Those that were not to ring."""
+        return self.overlapped + self.gaps
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -100,6 +139,8 @@ class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     traceparent: str | None = None
     reason: str | None = None
     """Why it is dead."""
+    course: Course | None = None
+    """Of a recurring event, once there is something to tell."""
 
     @property
     def position(self) -> int:
@@ -136,6 +177,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reason: str | None = None
     digest: int = 0
     """A checksum of what was asked for, to tell a repeated request from another event with the same id."""
+    course: Course | None = None
 
 
 def position(at: int, sequence: int) -> int:
@@ -150,9 +192,17 @@ def position_at(position: int) -> int:
 
 def status_of(event: Event) -> Status:
     """The status that a user sees of an unfinished event that is not under way."""
-    if event.state == "scheduled" and event.attempt_count:
-        return "retrying"
+    if event.state == "scheduled":
+        if is_paused(event):
+            return "paused"
+        if event.attempt_count:
+            return "retrying"
     return event.state
+
+
+def is_paused(event: Event) -> bool:
+    """Whether the event rings only once it is resumed."""
+    return event.course is not None and event.course.paused_at is not None and event.run_at == INSTANT_MAX
 
 
 def digest_of(event: Event) -> int:
@@ -164,12 +214,3 @@ def digest_of(event: Event) -> int:
 def with_attempt(attempts: tuple[Attempt, ...], attempt: Attempt) -> tuple[Attempt, ...]:
     """The attempts with one more, the oldest dropped beyond `ATTEMPTS_KEPT`."""
     return (*attempts[-(ATTEMPTS_KEPT - 1) :], attempt)
-
-
-def next_due(event: Event) -> int | None:
-    """The due time of the next occurrence, on the grid of the first one; None when this was the last."""
-    repeat = event.repeat
-    if repeat is None or (repeat.count is not None and event.occurrence >= repeat.count):
-        return None
-    due_at = event.due_at + repeat.every_ms
-    return due_at if repeat.until_at is None or due_at <= repeat.until_at else None

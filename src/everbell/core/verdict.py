@@ -5,8 +5,9 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from everbell.core.event import Attempt, End, Event, Record, digest_of, next_due, with_attempt
+from everbell.core.event import Attempt, Course, End, Event, Record, digest_of, with_attempt
 from everbell.core.ids import is_made
+from everbell.core.recurrence import NOTHING_YET, Jump, following, missed, proceed
 from everbell.core.retry import Outcome, may_retry, pause_ms
 from everbell.core.tenant import Tenant
 
@@ -40,7 +41,7 @@ def verdict(
     attempt = Attempt(number, started_at, max(now - started_at, 0), outcome.result, outcome.reason, outcome.code)
     attempts = with_attempt(event.attempts, attempt) if event.attempts else (attempt,)
     if outcome.result == "delivered":
-        return Ended(record_of(event, "delivered", now, number, attempts), following(event))
+        return _ended(event, "delivered", now, number, attempts)
     tried = replace(event, attempt_count=number, attempts=attempts)
     policy = event.retry or tenant.retry
     if not may_retry(policy, number, outcome):
@@ -50,26 +51,65 @@ def verdict(
         return Dead(replace(tried, state="dead", run_at=now, reason=reason))
     run_at = now + pause_ms(policy, number, jitter, outcome.retry_after_ms)
     if event.expires_ms is not None and run_at > event.due_at + event.expires_ms:
-        return Ended(
-            record_of(tried, "expired", now, number, attempts, "too late for another attempt"),
-            following(event),
-        )
+        return _ended(event, "expired", now, number, attempts, "too late for another attempt")
     return Again(replace(tried, state="scheduled", run_at=run_at))
+
+
+def is_over(event: Event, now: int) -> bool:
+    """Whether it is too late to begin with the event."""
+    if event.expires_ms is not None and now > event.due_at + event.expires_ms:
+        return True
+    return event.repeat is not None and missed(event, now) is not None
 
 
 def expired(event: Event, now: int) -> Ended:
     """The event was not begun in time."""
+    ahead = missed(event, now)
+    if ahead is not None:
+        return _missed(event, ahead, now)
     reason = "its time was over before an attempt could start"
-    return Ended(record_of(event, "expired", now, event.attempt_count, event.attempts, reason), following(event))
+    return _ended(event, "expired", now, event.attempt_count, event.attempts, reason)
+
+
+def _missed(event: Event, ahead: Jump, now: int) -> Ended:
+    """One or more occurrences came too late; one record tells of all of them."""
+    course = event.course or NOTHING_YET
+    course = replace(course, late=course.late + ahead.steps)
+    reason = "missed: it could not begin in time"
+    if ahead.steps > 1:
+        reason += f", nor could the {ahead.steps - 1} after it"
+    record = record_of(event, "expired", now, event.attempt_count, event.attempts, reason, course)
+    return Ended(record, proceed(event, ahead, course))
+
+
+def _ended(
+    event: Event, status: End, now: int, count: int, attempts: tuple[Attempt, ...], reason: str | None = None
+) -> Ended:
+    if event.repeat is None:
+        return Ended(record_of(event, status, now, count, attempts, reason), None)
+    course = event.course or NOTHING_YET
+    if status == "delivered":
+        course = replace(course, fired=course.fired + 1)
+    else:
+        course = replace(course, expired=course.expired + 1)
+    began_at = attempts[0].started_at if attempts else now
+    comes, course = following(event, course, began_at, now)
+    return Ended(record_of(event, status, now, count, attempts, reason, course), comes)
 
 
 def cancelled(event: Event, now: int) -> Record:
     """The record of a cancelled event."""
-    return record_of(event, "cancelled", now, event.attempt_count, event.attempts)
+    return record_of(event, "cancelled", now, event.attempt_count, event.attempts, course=event.course)
 
 
 def record_of(
-    event: Event, status: End, now: int, count: int, attempts: tuple[Attempt, ...], reason: str | None = None
+    event: Event,
+    status: End,
+    now: int,
+    count: int,
+    attempts: tuple[Attempt, ...],
+    reason: str | None = None,
+    course: Course | None = None,
 ) -> Record:
     """What is kept of the event: for a client-given id also a digest, to tell a repeated request from another event."""
     return Record(
@@ -88,21 +128,5 @@ def record_of(
         event.tags,
         reason,
         0 if is_made(event.id) else digest_of(event),
-    )
-
-
-def following(event: Event) -> Event | None:
-    """The next occurrence, if there is one: the same event, fresh attempts, its next due time."""
-    due_at = next_due(event)
-    if due_at is None:
-        return None
-    return replace(
-        event,
-        due_at=due_at,
-        run_at=due_at,
-        state="scheduled",
-        occurrence=event.occurrence + 1,
-        attempt_count=0,
-        attempts=(),
-        reason=None,
+        course,
     )

@@ -1,0 +1,292 @@
+"""Cron expressions: which times of a calendar they match, counted in local seconds, without any zone.
+
+Five fields (minute, hour, day of month, month, day of week), or six with the seconds first. A field is a list of
+values, ranges `a-b` and steps `*/n`, `a-b/n`, `a/n`; months and weekdays have names; a range may run over the end
+(`SAT-SUN`, `22-2`). `L` is the last day of the month, `FRIL` its last Friday, `MON#2` its second Monday. When day of
+month and day of week are both restricted (neither has a star), a day needs to match only one of them, as in any cron.
+
+The parser is our own: the ones there are read more dialects than they document, take what never matches, and walk
+through time minute by minute. Here a time of day is a number in mixed radix, so the next match, and how many there are
+between two times, are found by arithmetic, whatever lies between.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from calendar import monthrange
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date
+from functools import lru_cache
+
+from everbell.errors import InvalidInput
+
+DAY_S = 86_400
+EXPRESSION_LENGTH_MAX = 256
+
+_YEAR_MAX = 9_997  # Before the calendar of `datetime` ends, so that neither a month nor a zone can lead beyond it.
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_MONTHS = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()
+_WEEKDAYS = "SUN MON TUE WED THU FRI SAT".split()
+_LAST = -1
+_DAYS_MAX = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+SHORTHANDS = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+
+
+@dataclass(frozen=True)
+class _Field:
+    """What one field may say."""
+
+    name: str
+    low: int
+    high: int
+    names: tuple[str, ...] = ()
+
+    def number(self, text: str) -> int:
+        if text in self.names:
+            return self.names.index(text) + self.low
+        if not (text.isascii() and text.isdigit()) or not self.low <= int(text[:9]) <= self._top:
+            named = f", or {self.names[0]} to {self.names[-1]}" if self.names else ""
+            raise self.error(f"{text[:20]!r} is not a {self.name} ({self.low} to {self._top}{named})")
+        return int(text)
+
+    @property
+    def _top(self) -> int:
+        return 7 if self is _WEEKDAY else self.high  # Sunday is 0, and 7 too.
+
+    def error(self, reason: str) -> InvalidInput:
+        return InvalidInput(reason, "repeat.cron")
+
+    def values(self, text: str) -> Iterable[int]:
+        """The values of one item of a list: a value, a range, a star, each perhaps with a step."""
+        whole, slash, step_text = text.partition("/")
+        step = self._step(step_text, text) if slash else 1
+        if whole in ("*", "?"):
+            first, last = self.low, self.high
+        elif "-" in whole:
+            first_text, _, last_text = whole.partition("-")
+            first, last = self.number(first_text), self.number(last_text)
+        else:
+            first = self.number(whole)
+            last = self.high if slash else first
+        size = self.high - self.low + 1
+        span = last - first if last >= first else last - first + size
+        return ((first - self.low + ahead) % size + self.low for ahead in range(0, span + 1, step))
+
+    def _step(self, text: str, item: str) -> int:
+        size = self.high - self.low + 1
+        if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:9]) < size:
+            raise self.error(
+                f"{item[:20]!r} has no step of 1 to {size - 1} {self.name}s; for other intervals there is repeat.every"
+            )
+        return int(text)
+
+
+_SECOND = _Field("second", 0, 59)
+_MINUTE = _Field("minute", 0, 59)
+_HOUR = _Field("hour", 0, 23)
+_DAY = _Field("day of the month", 1, 31)
+_MONTH = _Field("month", 1, 12, tuple(_MONTHS))
+_WEEKDAY = _Field("day of the week", 0, 6, tuple(_WEEKDAYS))
+
+
+class Cron:
+    """A parsed expression. All times are local seconds: seconds since 1970-01-01T00:00 on the wall."""
+
+    __slots__ = (
+        "_either",
+        "_first",
+        "_hours",
+        "_minutes",
+        "_month_days",
+        "_months",
+        "_per_day",
+        "_seconds",
+        "_weekdays",
+    )
+
+    def __init__(
+        self,
+        seconds: set[int],
+        minutes: set[int],
+        hours: set[int],
+        month_days: set[int],
+        months: set[int],
+        weekdays: set[tuple[int, int]],
+        *,
+        either: bool,
+    ) -> None:
+        """Of the days of a month, -1 is the last. A weekday is 0 for Sunday, and which of the month: 1 to 5, -1 for
+        the last, 0 for every. `either`: a day needs to match only one of the two."""
+        self._seconds = sorted(seconds)
+        self._minutes = sorted(minutes)
+        self._hours = sorted(hours)
+        self._month_days = month_days
+        self._months = months
+        self._weekdays = weekdays
+        self._either = either
+        self._per_day = len(seconds) * len(minutes) * len(hours)
+        self._first = self._time(0)
+
+    @property
+    def names_hours(self) -> bool:
+        """Whether the hour matters; where it does not, the schedule is about hours that pass, not about a clock."""
+        return len(self._hours) < 24
+
+    def after(self, local_s: int) -> int | None:
+        """The first match later than this; None beyond the calendar."""
+        day, second = divmod(local_s + 1, DAY_S)
+        found = self._day_from(day)
+        if found == day:
+            rank = self._rank(second)
+            if rank < self._per_day:
+                return day * DAY_S + self._time(rank)
+            found = self._day_from(day + 1)
+        return None if found is None else found * DAY_S + self._first
+
+    def count(self, after_s: int, until_s: int) -> int:
+        """How many matches are later than `after_s`, and not later than `until_s`."""
+        if after_s >= until_s:
+            return 0
+        first, from_second = divmod(after_s + 1, DAY_S)
+        last, to_second = divmod(until_s + 1, DAY_S)
+        total = 0
+        day = self._day_from(first)
+        while day is not None and day <= last:
+            total += self._rank(to_second) if day == last else self._per_day
+            if day == first:
+                total -= self._rank(from_second)
+            day = self._day_from(day + 1)
+        return total
+
+    def _rank(self, second: int) -> int:
+        """How many matching times of a day are earlier than its `second`."""
+        hour, second = divmod(second, 3_600)
+        minute, second = divmod(second, 60)
+        hours, minutes, seconds = self._hours, self._minutes, self._seconds
+        rank = bisect_left(hours, hour)
+        if rank == len(hours) or hours[rank] != hour:
+            return rank * len(minutes) * len(seconds)
+        place = bisect_left(minutes, minute)
+        rank = rank * len(minutes) + place
+        if place == len(minutes) or minutes[place] != minute:
+            return rank * len(seconds)
+        return rank * len(seconds) + bisect_left(seconds, second)
+
+    def _time(self, rank: int) -> int:
+        """The second of the day with that many matching ones before it."""
+        rank, second = divmod(rank, len(self._seconds))
+        hour, minute = divmod(rank, len(self._minutes))
+        return self._hours[hour] * 3_600 + self._minutes[minute] * 60 + self._seconds[second]
+
+    def _day_from(self, day: int) -> int | None:
+        """The first day that matches, from this one on; days since 1970."""
+        start = date.fromordinal(day + _EPOCH_DAY)
+        year, month, first = start.year, start.month, start.day
+        days = _days_of(self, year, month)
+        place = bisect_left(days, first)
+        if place < len(days):
+            return day + days[place] - first
+        while year <= _YEAR_MAX:
+            year, month = (year, month + 1) if month < 12 else (year + 1, 1)
+            days = _days_of(self, year, month) if month in self._months else ()
+            if days:
+                return date(year, month, days[0]).toordinal() - _EPOCH_DAY
+        return None
+
+    def days_of(self, year: int, month: int) -> tuple[int, ...]:
+        """The days of a month that match."""
+        if month not in self._months:
+            return ()
+        monday_based, last = monthrange(year, month)
+        first_weekday = (monday_based + 1) % 7
+        by_number = {last if day == _LAST else day for day in self._month_days}
+        by_weekday: set[int] = set()
+        for weekday, which in self._weekdays:
+            same = range((weekday - first_weekday) % 7 + 1, last + 1, 7)
+            by_weekday.update(same if which == 0 else same[-1:] if which == _LAST else same[which - 1 : which])
+        chosen = by_number | by_weekday if self._either else by_number & by_weekday
+        return tuple(sorted(day for day in chosen if day <= last))
+
+
+@lru_cache(maxsize=8_192)
+def _days_of(cron: Cron, year: int, month: int) -> tuple[int, ...]:
+    return cron.days_of(year, month)
+
+
+@lru_cache(maxsize=1_024)
+def parse_cron(text: str) -> Cron:
+    """Read an expression. Raises `InvalidInput` for what cannot be read, and for what never matches."""
+    if len(text) > EXPRESSION_LENGTH_MAX:
+        raise _error(f"is longer than {EXPRESSION_LENGTH_MAX} characters")
+    fields = _fields(text)
+    second, minute, hour, day, month, weekday = fields
+    has_star = any(sign in field for field in (day, weekday) for sign in "*?")
+    month_days, months = set(_days(day)), _list(_MONTH, month)
+    if has_star and min(month_days) > max(_DAYS_MAX[number - 1] for number in months):
+        raise _error(f"{text!r} never matches: no such month has a day {min(month_days)}")
+    return Cron(
+        _list(_SECOND, second),
+        _list(_MINUTE, minute),
+        _list(_HOUR, hour),
+        month_days,
+        months,
+        set(_weekdays(weekday)),
+        either=not has_star,
+    )
+
+
+def _fields(text: str) -> list[str]:
+    words = text.split()
+    if len(words) == 1 and words[0][0] == "@":
+        full = SHORTHANDS.get(words[0].lower())
+        if full is None:
+            raise _error(f"{words[0][:20]!r} is not known; there are {', '.join(SHORTHANDS)}")
+        words = full.split()
+    if len(words) not in (5, 6):
+        raise _error(
+            f"has {len(words)} fields; there are five (minute, hour, day of month, month, day of week), "
+            "or six with the seconds first"
+        )
+    return [word.upper() for word in (["0", *words] if len(words) == 5 else words)]
+
+
+def _list(field: _Field, text: str) -> set[int]:
+    return {value for item in text.split(",") for value in field.values(item)}
+
+
+def _days(text: str) -> Iterable[int]:
+    for item in text.split(","):
+        if item == "L":
+            yield _LAST
+        else:
+            yield from _DAY.values(item)
+
+
+def _weekdays(text: str) -> Iterable[tuple[int, int]]:
+    for item in text.split(","):
+        if item == "L":
+            raise _error("L alone is no day of the week; write FRIL for the last Friday of the month")
+        if "#" in item:
+            name, _, number = item.partition("#")
+            if not re.fullmatch("[1-5]", number):
+                raise _error(f"{item[:20]!r}: after # comes which of the month, 1 to 5")
+            yield _WEEKDAY.number(name) % 7, int(number)
+        elif item.endswith("L"):
+            yield _WEEKDAY.number(item[:-1]) % 7, _LAST
+        else:
+            yield from ((value, 0) for value in _WEEKDAY.values(item))
+
+
+def _error(reason: str) -> InvalidInput:
+    return InvalidInput(reason, "repeat.cron")

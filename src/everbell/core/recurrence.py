@@ -1,0 +1,212 @@
+"""Recurrence: when an event comes again, and which of its occurrences are left out.
+
+Occurrences are numbered from 1 by their nominal times, whether or not they ring; `count` and `until` bound those. The
+next occurrence is made when the one before has ended. What is late by then:
+
+    overlap wait    it rings then, as far as `misfire` lets it
+            skip    what came while the one before was under way is left out
+    misfire all     every one rings, in turn
+            latest  only the newest rings
+            skip    none rings: it goes on with the first one to come
+
+`catch_up` bounds how late an occurrence may begin at all. What is left out is counted with the reason, never forgotten:
+it is in the event's `Course`. All of it is arithmetic, so an outage of a year costs no more than one of a minute.
+
+Jitter is a hash of id and occurrence: the same on every node and after every restart, and it only ever adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from everbell.core.event import Course, Event, Repeat
+from everbell.core.time import INSTANT_MAX
+from everbell.core.timetable import Timetable, timetable_of
+
+GRACE_MS = 1_000
+"""How late an occurrence may begin where late ones are skipped, and nobody says otherwise."""
+
+NOTHING_YET = Course()
+
+
+class Jump(Struct, frozen=True, gc=False):
+    """How far an event goes on: to which nominal time (None: it is over), and by how many occurrences."""
+
+    due_at: int | None
+    steps: int
+
+
+def step(repeat: Repeat, due_at: int) -> tuple[int | None, int]:
+    """The nominal time after `due_at`, if there is one, and how many gaps of the clocks were skipped on the way."""
+    if repeat.cron is None:
+        next_at, gaps = due_at + repeat.every_ms, 0
+    else:
+        at_s, gaps = _timetable(repeat).after(due_at // 1_000)
+        if at_s is None:
+            return None, 0
+        next_at = at_s * 1_000
+    return (next_at, gaps) if next_at <= _end(repeat) else (None, 0)
+
+
+def first_due(repeat: Repeat, not_before: int) -> int | None:
+    """The first nominal time, at `not_before` or later; intervals are then counted from 1970."""
+    if repeat.cron is None:
+        first_at = -(-not_before // repeat.every_ms) * repeat.every_ms
+        return first_at if first_at <= _end(repeat) else None
+    return step(repeat, not_before - 1)[0]
+
+
+def ring_at(repeat: Repeat | None, event_id: str, occurrence: int, due_at: int) -> int:
+    """When an occurrence rings: its nominal time and the jitter."""
+    if repeat is None or repeat.jitter_ms == 0:
+        return due_at
+    digest = blake2b(f"{event_id}\0{occurrence}".encode(), digest_size=8).digest()
+    return min(due_at + int.from_bytes(digest, "big") % (repeat.jitter_ms + 1), INSTANT_MAX)
+
+
+def upcoming(repeat: Repeat, due_at: int, occurrence: int = 1) -> Iterator[tuple[int, int]]:
+    """This occurrence and those after it, as (number, nominal time)."""
+    at: int | None = due_at
+    while at is not None and (repeat.count is None or occurrence <= repeat.count):
+        yield occurrence, at
+        at, _ = step(repeat, at)
+        occurrence += 1
+
+
+def between(repeat: Repeat, due_at: int, from_at: int, until_at: int) -> Iterator[int]:
+    """The nominal times of a range, both ends included, also those before the first occurrence."""
+    if repeat.cron is None:
+        at: int | None = due_at + -((due_at - from_at) // repeat.every_ms) * repeat.every_ms
+    else:
+        at = step(repeat, from_at - 1)[0]
+    while at is not None and at <= min(until_at, _end(repeat)):
+        yield at
+        at, _ = step(repeat, at)
+
+
+def missed(event: Event, now: int) -> Jump | None:
+    """Whether an occurrence that is about to begin comes too late, and where the event goes on then.
+
+    One that was attempted before has begun in time.
+    """
+    repeat = event.repeat
+    if repeat is None or event.attempts:
+        return None
+    window_ms = _window_ms(repeat)
+    if repeat.misfire == "all" and window_ms is None:
+        return None
+    is_late = window_ms is not None and now - event.run_at > window_ms
+    if repeat.misfire == "all":
+        assert window_ms is not None, "without a window, nothing is too late"
+        return jump(event, now - window_ms - 1) if is_late else None
+    past_at = now - repeat.jitter_ms
+    newest_at = _newest(event, repeat, past_at)
+    if newest_at is None and not is_late:
+        return None
+    if repeat.misfire == "skip" or newest_at is None:
+        return jump(event, past_at)
+    return jump(event, newest_at if window_ms is not None and now - newest_at > window_ms else newest_at - 1)
+
+
+def jump(event: Event, beyond_at: int) -> Jump:
+    """Go on to the first occurrence that is later than `beyond_at`, and at least one further."""
+    repeat = event.repeat
+    assert repeat is not None, "only what repeats goes on"
+    beyond_at = max(beyond_at, event.due_at)
+    steps = 1 + _count(repeat, event.due_at, min(beyond_at, _end(repeat)))
+    left = None if repeat.count is None else repeat.count - event.occurrence
+    if left is not None and steps > left:
+        return Jump(None, left + 1)
+    if repeat.cron is None:
+        due_at: int | None = event.due_at + steps * repeat.every_ms
+        return Jump(due_at if event.due_at + steps * repeat.every_ms <= _end(repeat) else None, steps)
+    return Jump(step(repeat, beyond_at)[0], steps)
+
+
+def following(event: Event, course: Course, began_at: int, now: int) -> tuple[Event | None, Course]:
+    """What comes after an occurrence that began at `began_at` and has ended, and how the event has fared by then."""
+    repeat = event.repeat
+    assert repeat is not None, "only what repeats is followed"
+    if repeat.count is not None and event.occurrence >= repeat.count:
+        return None, course
+    next_at, gaps = step(repeat, event.due_at)
+    if gaps:
+        course = replace(course, gaps=course.gaps + gaps)
+    if next_at is None:
+        return None, course
+    if repeat.overlap == "skip" and began_at < next_at <= now:
+        ahead = jump(event, now)
+        course = replace(course, overlapped=course.overlapped + ahead.steps - 1)
+        return proceed(event, ahead, course), course
+    return proceed(event, Jump(next_at, 1), course), course
+
+
+def proceed(event: Event, ahead: Jump, course: Course) -> Event | None:
+    """The occurrence that a jump leads to: the same event, fresh attempts."""
+    if ahead.due_at is None:
+        return None
+    occurrence = event.occurrence + ahead.steps
+    paused = course.paused_at is not None
+    return replace(
+        event,
+        due_at=ahead.due_at,
+        run_at=INSTANT_MAX if paused else ring_at(event.repeat, event.id, occurrence, ahead.due_at),
+        state="scheduled",
+        occurrence=occurrence,
+        attempt_count=0,
+        attempts=(),
+        reason=None,
+        course=course,
+    )
+
+
+def _window_ms(repeat: Repeat) -> int | None:
+    if repeat.catch_up_ms is None and repeat.misfire == "skip":
+        return GRACE_MS
+    return repeat.catch_up_ms
+
+
+def _newest(event: Event, repeat: Repeat, past_at: int) -> int | None:
+    """The newest occurrence after this one whose time has passed."""
+    left = None if repeat.count is None else repeat.count - event.occurrence
+    until_at = min(past_at, _end(repeat))
+    if left == 0 or until_at <= event.due_at:
+        return None
+    if repeat.cron is None:
+        steps = _count(repeat, event.due_at, until_at)
+        steps = steps if left is None else min(steps, left)
+        return event.due_at + steps * repeat.every_ms if steps else None
+    newest_s = _timetable(repeat).latest(event.due_at // 1_000, until_at // 1_000)
+    if newest_s is None or left is None or _count(repeat, event.due_at, newest_s * 1_000) <= left:
+        return None if newest_s is None else newest_s * 1_000
+    return _nth(repeat, event.due_at, left, newest_s)
+
+
+def _nth(repeat: Repeat, due_at: int, number: int, until_s: int) -> int:
+    """The nominal time that is `number` after `due_at`, which is known to be not later than `until_s`."""
+    early_s, late_s = due_at // 1_000, until_s
+    while late_s - early_s > 1:
+        middle_s = (early_s + late_s) // 2
+        reached = _count(repeat, due_at, middle_s * 1_000) >= number
+        early_s, late_s = (early_s, middle_s) if reached else (middle_s, late_s)
+    return late_s * 1_000
+
+
+def _count(repeat: Repeat, after_at: int, until_at: int) -> int:
+    """How many nominal times are later than `after_at`, one of them, and not later than `until_at`."""
+    if repeat.cron is None:
+        return max(until_at - after_at, 0) // repeat.every_ms
+    return _timetable(repeat).count(after_at // 1_000, until_at // 1_000)
+
+
+def _end(repeat: Repeat) -> int:
+    return INSTANT_MAX if repeat.until_at is None else repeat.until_at
+
+
+def _timetable(repeat: Repeat) -> Timetable:
+    assert repeat.cron is not None, "an interval has no timetable"
+    return timetable_of(repeat.cron, repeat.tz, repeat.gap, repeat.repeated)

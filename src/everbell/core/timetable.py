@@ -1,0 +1,206 @@
+"""Timetables: a cron expression on the clocks of a zone, and what happens when those clocks change.
+
+Zones come from the IANA database (`zoneinfo`). Where clocks go forward, some local times do not exist (the gap):
+`skip` leaves them out, `after` rings once at the first instant after the gap. Where clocks go back, some local times
+come twice (repeated): `once` rings at the first, `twice` at both. An expression that names no hours (`*/5 * * * *`) is
+about time that passes, so without a rule of its own it rings in both hours; one that names hours rings once.
+
+Instants here are seconds since 1970 UTC, which no zone changes in the middle of.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Literal
+from zoneinfo import ZoneInfo, available_timezones
+
+from everbell.core.cron import Cron, parse_cron
+from everbell.core.time import DAY_MS, INSTANT_MAX
+from everbell.errors import InvalidInput
+
+Gap = Literal["skip", "after"]
+Repeated = Literal["once", "twice"]
+
+# A year less than instants have, as for cron: no zone leads out of the calendar from there.
+_LAST_S = (INSTANT_MAX - 366 * DAY_MS) // 1_000
+_STRETCH_S = 5 * 86_400
+"""Clocks have never changed twice within so short a time; within a week they have, in Recife in 2000."""
+
+
+@lru_cache(maxsize=1)
+def _zone_names() -> frozenset[str]:
+    return frozenset(available_timezones())
+
+
+def check_zone(name: str, field: str = "repeat.tz") -> str:
+    """Refuse what is not the name of a zone."""
+    if name not in _zone_names():
+        raise InvalidInput(f"{name[:64]!r} is not a time zone such as Europe/Berlin, America/New_York or UTC", field)
+    return name
+
+
+class Zone:
+    """Clocks on walls: local seconds (as in `core.cron`) for instants, and the other way round."""
+
+    def __init__(self, name: str) -> None:
+        self._info = ZoneInfo(name)
+        self._epoch = datetime(1970, 1, 1, tzinfo=self._info)
+
+    def offset(self, at_s: int) -> int:
+        """How many seconds the clocks are ahead of UTC at an instant."""
+        return self.read(at_s)[0]
+
+    def read(self, at_s: int) -> tuple[int, int]:
+        """(offset, fold): the fold is 1 while clocks show for the second time what they showed before."""
+        moment = datetime.fromtimestamp(at_s, self._info)
+        ahead = moment.utcoffset()
+        assert ahead is not None, "every zone has an offset"
+        return ahead.days * 86_400 + ahead.seconds, moment.fold
+
+    def offsets(self, local_s: int) -> tuple[int, int]:
+        """The offsets before and after a change of the clocks that a local time belongs to; equal where none does.
+
+        The first is smaller for a time in a gap, and larger for one that comes twice.
+        """
+        wall = self._epoch + timedelta(seconds=local_s)
+        before, after = wall.utcoffset(), wall.replace(fold=1).utcoffset()
+        assert before is not None, "every zone has an offset"
+        assert after is not None, "every zone has an offset"
+        return before.days * 86_400 + before.seconds, after.days * 86_400 + after.seconds
+
+    def change_at(self, local_s: int) -> int:
+        """The instant of the change that a local time, which is in a gap or comes twice, belongs to."""
+        before, after = self.offsets(local_s)
+        return self.change_between(local_s - max(before, after), local_s - min(before, after))
+
+    def change_between(self, early_s: int, late_s: int) -> int:
+        """The instant of the one change that is later than `early_s` and not later than `late_s`."""
+        before = self.offset(early_s)
+        while late_s - early_s > 1:
+            middle_s = (early_s + late_s) // 2
+            early_s, late_s = (middle_s, late_s) if self.offset(middle_s) == before else (early_s, middle_s)
+        return late_s
+
+
+class Timetable:
+    """The occurrences of an expression in a zone."""
+
+    __slots__ = ("_after_gap", "_cron", "_twice", "_zone")
+
+    def __init__(self, cron: Cron, zone: Zone, gap: Gap, repeated: Repeated | None) -> None:
+        self._cron = cron
+        self._zone = zone
+        self._after_gap = gap == "after"
+        self._twice = not cron.names_hours if repeated is None else repeated == "twice"
+
+    def after(self, at_s: int) -> tuple[int | None, int]:
+        """The first occurrence later than an instant (None beyond the calendar), and how many gaps were skipped."""
+        if at_s >= _LAST_S:
+            return None, 0
+        offset, fold = self._zone.read(at_s)
+        local_s = at_s + offset
+        if self._twice or fold:
+            again_s, local_s = self._in_repeated(local_s, fold)
+            if again_s is not None:
+                return again_s, 0
+        return self._from_local(local_s)
+
+    def _in_repeated(self, local_s: int, fold: int) -> tuple[int | None, int]:
+        """Where clocks show something twice, at its first or second time: the next occurrence in there, if any, and
+        the local time after which to look otherwise."""
+        before, after = self._zone.offsets(local_s)
+        if before <= after:
+            return None, local_s
+        change_s = self._zone.change_at(local_s)
+        start_s, end_s = change_s + after, change_s + before
+        if self._twice:
+            if (found := self._within(local_s, end_s)) is not None:
+                return found - (after if fold else before), local_s
+            if not fold and (found := self._within(start_s - 1, end_s)) is not None:
+                return found - after, local_s
+        return None, end_s - 1 if self._twice or fold else local_s
+
+    def _within(self, local_s: int, end_s: int) -> int | None:
+        found = self._cron.after(local_s)
+        return found if found is not None and found < end_s else None
+
+    def _from_local(self, local_s: int) -> tuple[int | None, int]:
+        gaps = 0
+        while (found := self._cron.after(local_s)) is not None:
+            before, after = self._zone.offsets(found)
+            if before >= after:
+                return found - before, gaps
+            change_s = self._zone.change_at(found)
+            if self._after_gap:
+                return change_s, gaps
+            gaps += 1
+            local_s = change_s + after - 1
+        return None, gaps
+
+    def count(self, after_s: int, until_s: int) -> int:
+        """How many occurrences are later than `after_s`, and not later than `until_s`.
+
+        By arithmetic wherever the clocks do not change, so that a year of seconds costs no more than a year of days.
+        """
+        until_s = min(until_s, _LAST_S)
+        total = 0
+        while after_s < until_s:
+            end_s = min(after_s + _STRETCH_S, until_s)
+            total += self._count_stretch(after_s, end_s)
+            after_s = end_s
+        return total
+
+    def _count_stretch(self, start_s: int, end_s: int) -> int:
+        """The same where the clocks change at most once."""
+        zone, count = self._zone, self._cron.count
+        (before, fold), after = zone.read(start_s), zone.offset(end_s)
+        local_s = start_s + before
+        if fold and not self._twice:
+            # The rest of what is shown for the second time does not count.
+            first, second = zone.offsets(local_s)
+            local_s = zone.change_at(local_s) + max(first, second) - 1
+        if before == after:
+            return count(local_s, end_s + after)
+        change_s = zone.change_between(start_s, end_s)
+        total = count(local_s, change_s + before - 1)
+        if after < before:
+            return total + count(change_s + (after if self._twice else before) - 1, end_s + after)
+        resumed_s = change_s + after
+        if self._after_gap and count(change_s + before - 1, resumed_s - 1) and not count(resumed_s - 1, resumed_s):
+            total += 1
+        return total + count(resumed_s - 1, end_s + after)
+
+    def latest(self, after_s: int, until_s: int) -> int | None:
+        """The last occurrence that is later than `after_s` and not later than `until_s`."""
+        found, _ = self.after(after_s)
+        if found is None or found > until_s:
+            return None
+        # From `known_s` an occurrence is in reach, from `beyond_s` none is: they close in on the last one.
+        known_s, beyond_s = after_s, until_s
+        while beyond_s - known_s > 1:
+            middle_s = (known_s + beyond_s) // 2
+            at_s, _ = self.after(middle_s)
+            if at_s is not None and at_s <= until_s:
+                known_s, found = middle_s, at_s
+            else:
+                beyond_s = middle_s
+        return found
+
+
+@lru_cache(maxsize=1_024)
+def zone_of(name: str) -> Zone:
+    """The zone of that name, which has been checked."""
+    return Zone(name)
+
+
+@lru_cache(maxsize=4_096)
+def timetable_of(expression: str, zone: str, gap: Gap, repeated: Repeated | None) -> Timetable:
+    """The timetable of an expression and a zone, both of which have been checked."""
+    return Timetable(parse_cron(expression), zone_of(zone), gap, repeated)
+
+
+def local_text(at: int, zone: str) -> str:
+    """An instant as the clocks of a zone show it, to the second, with the offset."""
+    moment = datetime.fromtimestamp(at // 1_000, UTC)
+    return moment.astimezone(zone_of(zone)._info).isoformat()

@@ -6,12 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from everbell.core.event import End, Event, Record
 from everbell.core.ids import make_id, partition_of
 from everbell.core.time import HOUR_MS
 from everbell.stores.memory import MemoryStore
 from everbell.stores.port import Filter, Finish, Store
+from everbell.stores.postgres import PostgresStore
 from everbell.stores.rocksdb import RocksdbStore
+from tests.services import shared
 
 PARTITIONS = 4
 UNOWNED = dict.fromkeys(range(PARTITIONS), 0)
@@ -24,7 +28,25 @@ Opener = Callable[[Path], Store]
 STORES: dict[str, Opener] = {
     "memory": lambda path: MemoryStore(PARTITIONS),
     "rocksdb": lambda path: RocksdbStore(str(path / "store"), partitions=PARTITIONS),
+    "postgres": lambda path: _open_postgres(path),
 }
+_schemas: dict[Path, str] = {}
+
+
+def _open_postgres(path: Path) -> Store:
+    """Each folder stands for a schema of its own."""
+    if path not in _schemas:
+        _schemas[path] = shared.postgres().fresh_schema()
+    return PostgresStore(_schemas[path], partitions=PARTITIONS)
+
+
+def openers() -> dict[str, Opener]:
+    """All stores that can be had here."""
+    try:
+        shared.postgres()
+    except pytest.skip.Exception:
+        return {name: opener for name, opener in STORES.items() if name != "postgres"}
+    return STORES
 
 
 def event(sequence: int, *, id: str | None = None, key: str | None = None, due_in: int = 0, **fields: Any) -> Event:

@@ -47,7 +47,10 @@ def play(store: Store, scenario: Scenario) -> None:
     async def run() -> None:
         epochs = dict.fromkeys(range(PARTITIONS), store.epoch + 1)
         await store.raise_fence(epochs)
-        await scenario(store, epochs)
+        try:
+            await scenario(store, epochs)
+        finally:
+            await store.close()  # In the loop that its connections belong to.
 
     asyncio.run(run())
 
@@ -587,9 +590,10 @@ def test_a_cursor_is_good_only_for_its_own_search(store: Store) -> None:
 
 
 def test_a_search_among_very_many_returns_early_and_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("memory_find", "rocksdb_find"):
+    for module in ("memory_find", "rocksdb_find", "postgres_find"):
         monkeypatch.setattr(f"everbell.stores.{module}.EXAMINED_MAX", 50)
-    monkeypatch.setattr("everbell.stores.rocksdb_find.SLICE", 20)
+    for module in ("rocksdb_find", "postgres_find"):
+        monkeypatch.setattr(f"everbell.stores.{module}.SLICE", 20)
 
     async def scenario(store: Store, epochs: Epochs) -> None:
         crowd = [event(sequence, due_in=sequence % 7, tags=("x",) * (sequence == 180)) for sequence in range(1, 201)]

@@ -28,7 +28,7 @@ from everbell.core.time import HOUR_MS
 from everbell.errors import Fenced
 from everbell.stores.port import Add, Block, Change, Filter, Finish, Move, Poison, Refusal, Store, Unblock
 from tests.conformance.store_model import StoreModel
-from tests.conformance.stores import NOW, PARTITIONS, STORES, event, find_all, page_all, record
+from tests.conformance.stores import NOW, PARTITIONS, STORES, Opener, event, find_all, openers, page_all, record
 
 T = TypeVar("T")
 
@@ -58,10 +58,12 @@ filters = st.builds(
 class StoreMachine(RuleBasedStateMachine):
     """Programs of everything that the port can do, closing and opening included."""
 
+    openers = staticmethod(openers)
+
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(mkdtemp(prefix="everbell-test-"))
-        self.stores = {name: opener(self.folder) for name, opener in STORES.items()}
+        self.stores = {name: opener(self.folder) for name, opener in self.openers().items()}
         self.model = StoreModel()
         self.runner = asyncio.Runner()
         self.past: list[Event] = []
@@ -202,9 +204,10 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        """The store on disk, for the other one would be empty."""
-        self.runner.run(self.stores["rocksdb"].close())
-        self.stores["rocksdb"] = STORES["rocksdb"](self.folder)
+        """The stores on disk, for the other one would be empty."""
+        for name in self.stores.keys() - {"memory"}:
+            self.runner.run(self.stores[name].close())
+            self.stores[name] = self.openers()[name](self.folder)
 
     @rule(data=st.data(), limit=st.integers(1, 4))
     def find(self, data: st.DataObject, limit: int) -> None:
@@ -235,6 +238,14 @@ class StoreMachine(RuleBasedStateMachine):
                 assert heads == [self.model.heads.get((partition, tenant, key))]
 
 
+class EmbeddedMachine(StoreMachine):
+    """Without servers, which take their time: these can run many more programs."""
+
+    @staticmethod
+    def openers() -> dict[str, Opener]:
+        return {name: STORES[name] for name in ("memory", "rocksdb")}
+
+
 async def _overview(store: Store) -> dict[str, Any]:
     lines: list[Sequence[Event]] = []
     for tenant in TENANTS:
@@ -250,8 +261,11 @@ async def _overview(store: Store) -> dict[str, Any]:
     }
 
 
-def test_random_programs_show_the_same_on_every_store(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("machine", "examples"), [(EmbeddedMachine, 60), (StoreMachine, 12)])
+def test_random_programs_show_the_same_on_every_store(
+    machine: type[StoreMachine], examples: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # As if every event were the four hundredth: what happens rarely has to happen here.
     monkeypatch.setattr("everbell.stores.rocksdb_fronts.ENDS_PER_LOOK", 1)
     monkeypatch.setattr("everbell.stores.rocksdb_fronts.BEHIND_MS", 0)
-    run_state_machine_as_test(StoreMachine, settings=settings(max_examples=60, stateful_step_count=30))
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=30))

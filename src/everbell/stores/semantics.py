@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 from everbell.core.event import End, Event, Record, status_of
+from everbell.core.target import stem_of
 from everbell.errors import Fenced, InvalidInput, StoreUnusable
 from everbell.stores.port import Add, Change, Filter, Finish, Move
 
@@ -26,6 +27,9 @@ Space = Literal["E", "W", "D", "H"]
 
 EXAMINED_MAX = 20_000
 """How many rows one call of `find` looks at; then it returns what it has, and a cursor."""
+
+LEFT_OUT_PER_EVENT = 4
+"""How many times its limit a page may leave out; then it ends, for passing over events takes time, too."""
 
 _ENDS: frozenset[End] = frozenset({"delivered", "cancelled", "expired"})
 
@@ -35,6 +39,13 @@ def partition_of_change(change: Change) -> int:
     if isinstance(change, Add):
         return change.event.partition
     return change.before.partition if isinstance(change, (Move, Finish)) else change.partition
+
+
+def tenant_of_change(change: Change) -> str:
+    """The tenant whose event or key the change is about."""
+    if isinstance(change, Add):
+        return change.event.tenant
+    return change.before.tenant if isinstance(change, (Move, Finish)) else change.tenant
 
 
 def check_fence(changes: Sequence[Change], claimed: Mapping[int, int], in_force: Mapping[int, int]) -> None:
@@ -63,6 +74,11 @@ def raise_if_fenced(partitions: Sequence[int]) -> None:
     if partitions:
         named = ", ".join(map(str, partitions[:5])) + (" …" if len(partitions) > 5 else "")
         raise Fenced(f"another owner has taken partition {named}: this one no longer writes to it", tuple(partitions))
+
+
+def is_left_out(event: Event, without: Collection[tuple[str, str]]) -> bool:
+    """Whether a page is to leave out the event."""
+    return event.key is None and (event.tenant, stem_of(event.to)) in without
 
 
 def spaces_of(filter: Filter) -> tuple[Space, ...]:

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from everbell.clock import SystemClock
 from everbell.errors import StoreUnusable
 from everbell.stores.memory import MemoryStore
 from everbell.stores.port import Store
 
-_KNOWN = "rocksdb:PATH (in a directory) and memory: (gone with the process)"
+_KNOWN = (
+    "rocksdb:PATH (in a directory), postgresql://user@host/database (shared by several nodes) and memory: "
+    "(gone with the process)"
+)
 
 
-def open_store(url: str, *, partitions: int = 256, reserve_bytes: int | None = None) -> Store:
-    """Open the store, or make it: then `partitions` counts. Raises `StoreUnusable`, `StoreCorrupt` or `StoreFull`."""
+def open_store(
+    url: str,
+    *,
+    partitions: int = 256,
+    reserve_bytes: int | None = None,
+    relaxed: Callable[[str], bool] | None = None,
+) -> Store:
+    """Open the store, or make it: then `partitions` counts. `relaxed` tells of a tenant whether it accepts that its
+    latest events are lost in a crash.
+
+    Raises `StoreUnusable`, `StoreUnavailable`, `StoreCorrupt` or `StoreFull`.
+    """
     scheme, colon, rest = url.partition(":")
     if colon and scheme == "memory" and not rest:
         return MemoryStore(partitions)
@@ -23,4 +38,22 @@ def open_store(url: str, *, partitions: int = 256, reserve_bytes: int | None = N
 
         reserve = RESERVE_BYTES if reserve_bytes is None else reserve_bytes
         return RocksdbStore(rest, partitions=partitions, created_at=SystemClock().now(), reserve_bytes=reserve)
-    raise StoreUnusable(f"{url!r} names no store that is known here; there are {_KNOWN}")
+    if colon and scheme in ("postgresql", "postgres"):
+        return _open_postgres(url, partitions, relaxed)
+    raise StoreUnusable(f"{without_password(url)!r} names no store that is known here; there are {_KNOWN}")
+
+
+def without_password(url: str) -> str:
+    """A URL as it may be shown: whoever mistypes one should not find the password in a log."""
+    head, slashes, rest = url.partition("://")
+    return f"{head}{slashes}{rest.rpartition('@')[2]}".partition("?")[0] if slashes else url
+
+
+def _open_postgres(url: str, partitions: int, relaxed: Callable[[str], bool] | None) -> Store:
+    try:
+        from everbell.stores.postgres import PostgresStore
+    except ModuleNotFoundError as missing:
+        if missing.name != "asyncpg":
+            raise
+        raise StoreUnusable("postgresql: needs a driver: pip install 'everbell[postgres]'") from missing
+    return PostgresStore(url, partitions=partitions, created_at=SystemClock().now(), relaxed=relaxed)

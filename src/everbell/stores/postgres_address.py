@@ -1,0 +1,55 @@
+"""The address of a PostgreSQL store: what its URL says, and how to speak of it without giving away a password.
+
+    postgresql://user:password@host:5432/database?schema=everbell&sslmode=verify-full
+
+Everything but `schema` is what PostgreSQL's own tools understand, several hosts included; the environment (PGHOST,
+PGPASSWORD, PGPASSFILE …) fills in what is not said.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from everbell.errors import StoreUnusable
+
+_EXAMPLE = "postgresql://user:password@host:5432/database?schema=everbell"
+_HOST = re.compile(r"([^:]*|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?")
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the store is. `dsn` may have a password in it, `name` never has: show only that."""
+
+    dsn: str = field(repr=False)
+    schema: str
+    name: str
+
+
+def read_address(url: str) -> Address:
+    """Raises `StoreUnusable`, and does not repeat the URL: it may have a password in it."""
+    try:
+        parts = urlsplit(url)
+        options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError:
+        # The original error would quote parts of the URL.
+        raise StoreUnusable(f"the URL of the store cannot be read: write it like {_EXAMPLE}") from None
+    place = parts.netloc.rpartition("@")[2]
+    if not all(map(_HOST.fullmatch, place.split(","))):
+        raise StoreUnusable(f"{place!r} is not a host, or host:port, or several of them: write it like {_EXAMPLE}")
+    if not parts.netloc and not parts.path.strip("/") and not options:
+        raise StoreUnusable(f"the URL of the store names no database: write it like {_EXAMPLE}")
+    schema = dict(options).get("schema", "everbell")
+    if not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
+        raise StoreUnusable(
+            f"{schema!r} cannot be the schema of a store: take small letters, digits and _, as in schema=everbell"
+        )
+    rest = urlencode([(name, value) for name, value in options if name != "schema"])
+    database = parts.path.strip("/")
+    return Address(
+        f"postgresql://{parts.netloc}{parts.path}?{rest}",
+        schema,
+        f"PostgreSQL at {place or 'the default host'}, database {database or 'of the user'}, schema {schema}",
+    )

@@ -1,0 +1,191 @@
+"""Searching a PostgreSQL store: reading rows in order, and keeping those that match.
+
+There is no index but the primary keys, so a search reads whatever may match, in slices of a bounded number of rows.
+Scheduled events lie by partition, and are merged: a slice takes the next few of each partition, and is good up to
+where the first of them ends. The server compares bytes to spare the sending of most rows that belong to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from everbell.core.event import Event, Record
+from everbell.core.ids import partition_of
+from everbell.stores.port import Filter, Found
+from everbell.stores.postgres_link import Connection
+from everbell.stores.rocksdb_rows import BadRow, encode, read_event, read_record
+from everbell.stores.semantics import EXAMINED_MAX, Space, bad_cursor, matches, read_cursor, spaces_of, write_cursor
+
+SLICE = 2_000
+"""Rows that are examined by one statement."""
+
+Place = tuple[Any, ...]
+
+_PLACES: dict[Space, msgspec.msgpack.Decoder[Any]] = {
+    "E": msgspec.msgpack.Decoder(tuple[int, int]),
+    "W": msgspec.msgpack.Decoder(tuple[int, str, int, int]),
+    "D": msgspec.msgpack.Decoder(tuple[int, int]),
+    "H": msgspec.msgpack.Decoder(tuple[int, str, int]),
+}
+_FIRST: dict[Space, Place] = {
+    "E": (-1, -1),
+    "W": (-1, "", -1, -1),
+    "D": (-1, -1),
+    "H": ((1 << 31) - 1, "", -1),
+}
+_NUMBER_MAX = (1 << 63) - 1
+
+_SCHEDULED = """
+    SELECT s.run_at, s.sequence, CASE WHEN position($1 IN s.body) > 0 THEN s.body END AS body, p.partition
+    FROM unnest($2::int[]) AS p (partition) CROSS JOIN LATERAL (
+        SELECT run_at, sequence, body FROM scheduled
+        WHERE partition = p.partition AND (run_at, sequence) > ($3, $4)
+        ORDER BY run_at, sequence LIMIT $5
+    ) AS s ORDER BY s.run_at, s.sequence
+"""
+_WAITING = """
+    SELECT w.partition, w.key, w.due_at, w.sequence, w.body
+    FROM unnest($2::int[], $3::text[], $4::bigint[], $5::bigint[]) AS p (partition, key, due_at, sequence)
+    CROSS JOIN LATERAL (
+        SELECT * FROM waiting
+        WHERE partition = p.partition AND tenant = $1 AND (key, due_at, sequence) > (p.key, p.due_at, p.sequence)
+        ORDER BY key, due_at, sequence LIMIT $6
+    ) AS w ORDER BY w.partition, w.key, w.due_at, w.sequence
+"""
+_LINE = """
+    SELECT partition, key, due_at, sequence, body FROM waiting
+    WHERE partition = $2 AND tenant = $1 AND key = $3 AND (due_at, sequence) > ($4, $5)
+    ORDER BY due_at, sequence LIMIT $6
+"""
+_DEAD = """
+    SELECT run_at, sequence, body FROM dead WHERE tenant = $1 AND (run_at, sequence) > ($2, $3)
+    ORDER BY run_at, sequence LIMIT $4
+"""
+# The rest of the hour in which the last slice ended, then the hours before it.
+_FINISHED = """
+    WITH RECURSIVE hours (hour) AS (
+        (SELECT hour FROM records WHERE hour < $2 ORDER BY hour DESC LIMIT 1)
+        UNION ALL
+        SELECT (SELECT r.hour FROM records AS r WHERE r.hour < hours.hour ORDER BY r.hour DESC LIMIT 1)
+        FROM hours WHERE hours.hour IS NOT NULL
+    )
+    (SELECT hour, id, occurrence, body FROM records
+     WHERE hour = $2 AND tenant = $1 AND (id, occurrence) < ($3, $4)
+     ORDER BY hour DESC, tenant DESC, id DESC, occurrence DESC LIMIT $5)
+    UNION ALL
+    (SELECT r.hour, r.id, r.occurrence, r.body FROM hours CROSS JOIN LATERAL (
+        SELECT * FROM records WHERE hour = hours.hour AND tenant = $1
+        ORDER BY hour DESC, tenant DESC, id DESC, occurrence DESC LIMIT $5
+     ) AS r)
+    LIMIT $5
+"""
+
+Slice = tuple[Sequence[tuple[Place, bytes | None]], bool]
+"""Places with what lies there, None for what is of no interest; and whether there is nothing behind them."""
+
+
+class Search:
+    """One call of `find`."""
+
+    def __init__(self, connection: Connection, partitions: int, filter: Filter) -> None:
+        self._connection = connection
+        self._filter = filter
+        key = filter.key
+        self._partitions = list(range(partitions)) if key is None else [partition_of(filter.tenant, key, partitions)]
+        self._rows: dict[Space, Callable[[Place], Awaitable[Slice]]] = {
+            "E": self._scheduled,
+            "W": self._waiting,
+            "D": self._dead,
+            "H": self._finished,
+        }
+        self._depth = max(SLICE // len(self._partitions), 4)
+
+    async def run(self, cursor: str | None, limit: int) -> Found:
+        """Collect up to `limit` matches, or what is found among `EXAMINED_MAX` rows."""
+        first, raw = read_cursor(self._filter, cursor)
+        place = _read_place(first, raw)
+        spaces = spaces_of(self._filter)
+        found: list[Event | Record] = []
+        examined = 0
+        for space in spaces[spaces.index(first) :]:
+            while True:
+                rows, is_last = await self._rows[space](place)
+                for place, body in rows:
+                    self._keep(space, body, found)
+                    if len(found) >= limit:
+                        return Found(found, write_cursor(space, msgspec.msgpack.encode(place)))
+                examined += len(rows)
+                if is_last:
+                    break
+                if examined >= EXAMINED_MAX:
+                    return Found(found, write_cursor(space, msgspec.msgpack.encode(place)))
+            place = _FIRST["W"]
+        return Found(found, None)
+
+    def _keep(self, space: Space, body: bytes | None, found: list[Event | Record]) -> None:
+        if body is None:
+            return
+        try:
+            event = read_record(body)[0] if space == "H" else read_event(body)
+        except BadRow:
+            return  # Whoever loads it will report it.
+        if matches(self._filter, event):
+            found.append(event)
+
+    async def _scheduled(self, place: Place) -> Slice:
+        start = max(place, ((self._filter.from_at or 0) - 1, _NUMBER_MAX))
+        rows = await self._connection.fetch(
+            _SCHEDULED, encode(self._filter.tenant), self._partitions, *start, self._depth
+        )
+        return self._cut([((run_at, sequence), body, partition) for run_at, sequence, body, partition in rows])
+
+    async def _waiting(self, place: Place) -> Slice:
+        tenant, key = self._filter.tenant, self._filter.key
+        if key is not None:
+            # A forged place may name another key; it is only ever continued in the line of the filter.
+            rows = await self._connection.fetch(_LINE, tenant, *self._partitions, key, *place[2:], SLICE)
+            return _whole(rows, 4)
+        own = [partition for partition in self._partitions if partition >= place[0]]
+        starts = [place if partition == place[0] else (partition, *_FIRST["W"][1:]) for partition in own]
+        columns = map(list, zip(*starts, strict=True)) if starts else ([], [], [], [])
+        rows = await self._connection.fetch(_WAITING, tenant, *columns, self._depth)
+        return self._cut([((*row,)[:4], row["body"], row["partition"]) for row in rows])
+
+    def _cut(self, rows: list[tuple[Place, bytes | None, int]]) -> Slice:
+        """The part of a slice up to where there may be more of a partition than was read."""
+        counts: dict[int, int] = {}
+        for number, (_, _, partition) in enumerate(rows, 1):
+            counts[partition] = counts.get(partition, 0) + 1
+            if counts[partition] == self._depth:
+                if number < SLICE // 4:
+                    self._depth = min(self._depth * 4, SLICE)
+                return [row[:2] for row in rows[:number]], False
+        return [row[:2] for row in rows], True
+
+    async def _dead(self, place: Place) -> Slice:
+        return _whole(await self._connection.fetch(_DEAD, self._filter.tenant, *place, SLICE), 2)
+
+    async def _finished(self, place: Place) -> Slice:
+        return _whole(await self._connection.fetch(_FINISHED, self._filter.tenant, *place, SLICE), 3)
+
+
+def _whole(rows: Sequence[Any], width: int) -> Slice:
+    return [((*row,)[:width], row["body"]) for row in rows], len(rows) < SLICE
+
+
+def _read_place(space: Space, raw: bytes) -> Place:
+    if not raw:
+        return _FIRST[space]
+    try:
+        place: Place = _PLACES[space].decode(raw)
+    except msgspec.DecodeError as error:
+        raise bad_cursor() from error
+    numbers = [part for part in place if isinstance(part, int)]
+    if not all(-1 <= number <= _NUMBER_MAX for number in numbers) or any("\0" in str(part) for part in place):
+        raise bad_cursor()
+    if space in "WH" and place[0] >= 1 << 31:
+        raise bad_cursor()
+    return place

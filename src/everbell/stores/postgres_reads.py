@@ -1,0 +1,194 @@
+"""Reading events from PostgreSQL: pages in order, and single ones by name. Each call reads a bounded number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from everbell.core.event import Event, Record, position_at
+from everbell.core.ids import SEQUENCE_MAX, is_made, place_in
+from everbell.errors import StoreCorrupt
+from everbell.stores.port import Page, Poison
+from everbell.stores.postgres_batch import Looked, Name, Spot, spot_of
+from everbell.stores.postgres_link import Connection
+from everbell.stores.rocksdb_rows import BadRow, read_event, read_record
+from everbell.stores.semantics import Space
+from everbell.stores.view import Stored
+
+_AT_MAX = (1 << 63) - 1
+
+_PAGE = """
+    (SELECT run_at, sequence, body FROM scheduled
+     WHERE partition = $1 AND (run_at, sequence) >= ($2, $3) AND run_at <= $4
+     ORDER BY run_at, sequence LIMIT $5)
+    UNION ALL
+    (SELECT run_at, sequence, NULL FROM scheduled
+     WHERE partition = $1 AND (run_at, sequence) >= ($2, $3) AND run_at > $4
+     ORDER BY run_at, sequence LIMIT 1)
+"""
+_LINE = """
+    SELECT due_at, sequence, body FROM waiting
+    WHERE partition = $1 AND tenant = $2 AND key = $3 AND (due_at, sequence) >= ($4, $5)
+    ORDER BY due_at, sequence LIMIT $6
+"""
+_HEADS = """
+    SELECT h.head FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS n (tenant, key, place)
+    LEFT JOIN heads AS h ON h.partition = $1 AND h.tenant = n.tenant AND h.key = n.key ORDER BY n.place
+"""
+_BLOCKED = """
+    SELECT tenant, key, head FROM heads
+    WHERE partition = $1 AND (tenant, key) > ($2, $3) ORDER BY tenant, key LIMIT $4
+"""
+_LOOK_UP = """
+    SELECT n.tenant, n.id, i.space, i.partition, i.at, i.sequence, i.key,
+        CASE i.space
+        WHEN 'E' THEN (SELECT body FROM scheduled AS s
+                       WHERE s.partition = i.partition AND s.run_at = i.at AND s.sequence = i.sequence)
+        WHEN 'W' THEN (SELECT body FROM waiting AS w WHERE w.partition = i.partition AND w.tenant = i.tenant
+                       AND w.key = i.key AND w.due_at = i.at AND w.sequence = i.sequence)
+        WHEN 'D' THEN (SELECT body FROM dead AS d
+                       WHERE d.tenant = i.tenant AND d.run_at = i.at AND d.sequence = i.sequence)
+        ELSE (SELECT body FROM records AS r
+              WHERE r.hour = i.at AND r.tenant = i.tenant AND r.id = i.id AND r.occurrence = 0)
+        END AS body
+    FROM unnest($1::text[], $2::text[]) AS n (tenant, id)
+    JOIN ids AS i ON i.tenant = n.tenant AND i.id = n.id
+"""
+_SPOTS: dict[Space, str] = {
+    "E": """
+    SELECT s.body FROM unnest($1::int[], $2::bigint[], $3::bigint[])
+    WITH ORDINALITY AS n (partition, run_at, sequence, place)
+    LEFT JOIN scheduled AS s ON s.partition = n.partition AND s.run_at = n.run_at AND s.sequence = n.sequence
+    ORDER BY n.place""",
+    "W": """
+    SELECT w.body FROM unnest($1::int[], $2::text[], $3::text[], $4::bigint[], $5::bigint[])
+    WITH ORDINALITY AS n (partition, tenant, key, due_at, sequence, place)
+    LEFT JOIN waiting AS w ON w.partition = n.partition AND w.tenant = n.tenant AND w.key = n.key
+        AND w.due_at = n.due_at AND w.sequence = n.sequence
+    ORDER BY n.place""",
+    "D": """
+    SELECT d.body FROM unnest($1::text[], $2::bigint[], $3::bigint[])
+    WITH ORDINALITY AS n (tenant, run_at, sequence, place)
+    LEFT JOIN dead AS d ON d.tenant = n.tenant AND d.run_at = n.run_at AND d.sequence = n.sequence
+    ORDER BY n.place""",
+}
+# There is no index of records by id, for each costs as much as the record itself; the hours are few.
+_FINISHED = """
+    WITH RECURSIVE hours (hour) AS (
+        (SELECT hour FROM records ORDER BY hour DESC LIMIT 1)
+        UNION ALL
+        SELECT (SELECT r.hour FROM records AS r WHERE r.hour < hours.hour ORDER BY r.hour DESC LIMIT 1)
+        FROM hours WHERE hours.hour IS NOT NULL
+    )
+    SELECT r.body FROM hours CROSS JOIN LATERAL (
+        SELECT body FROM records WHERE hour = hours.hour AND tenant = $1 AND id = $2 AND occurrence = 0
+    ) AS r LIMIT 1
+"""
+
+
+async def read_page(connection: Connection, partition: int, after: int, until_at: int, limit: int) -> Page:
+    """A page of scheduled events."""
+    until_at = min(until_at, _AT_MAX)
+    rows = await connection.fetch(_PAGE, partition, *_beyond(after), until_at, limit + 1)
+    next_at = rows.pop()["run_at"] if rows and rows[-1]["run_at"] > until_at else None
+    return _page(rows, partition, limit, next_at)
+
+
+async def read_line(connection: Connection, partition: int, tenant: str, key: str, after: int, limit: int) -> Page:
+    """A page of the waiting events of a key."""
+    rows = await connection.fetch(_LINE, partition, tenant, key, *_beyond(after), limit + 1)
+    return _page(rows, partition, limit, None, msgspec.msgpack.encode((tenant, key)))
+
+
+def _beyond(position: int) -> tuple[int, int]:
+    """The first (time, sequence) after a position."""
+    start = max(position + 1, 0)
+    return min(position_at(start), _AT_MAX), start & SEQUENCE_MAX
+
+
+def _page(rows: Sequence[Any], partition: int, limit: int, next_at: int | None, place: bytes = b"") -> Page:
+    events: list[Event] = []
+    poison: list[Poison] = []
+    for at, sequence, body in rows[:limit]:
+        try:
+            events.append(read_event(body))
+        except BadRow as bad:
+            poison.append(Poison(partition, at, sequence, body, str(bad), place))
+    more = len(rows) > limit
+    return Page(events, more, None if more else next_at, poison)
+
+
+async def read_heads(connection: Connection, partition: int, names: Sequence[tuple[str, str]]) -> list[int | None]:
+    """The head of each (tenant, key), None where it is not blocked."""
+    tenants, keys = [name[0] for name in names], [name[1] for name in names]
+    return [row["head"] for row in await connection.fetch(_HEADS, partition, tenants, keys)]
+
+
+async def read_blocked(
+    connection: Connection, partition: int, after: tuple[str, str], limit: int
+) -> list[tuple[str, str, int]]:
+    """The blocked keys of a partition after (tenant, key)."""
+    return [(*row,) for row in await connection.fetch(_BLOCKED, partition, *after, limit)]
+
+
+async def read_one(connection: Connection, tenant: str, event_id: str) -> Event | Record | None:
+    """The event, or what is kept of it. Raises `StoreCorrupt` when it is there and cannot be decoded."""
+    if "\0" in tenant + event_id:
+        return None
+    try:
+        home = await _at_home(connection, tenant, event_id)
+        if home is not None:
+            return home
+        found = await look_up(connection, [(tenant, event_id)], strict=True)
+        stored = found[tenant, event_id][1] if found else None
+        if stored is None and is_made(event_id):
+            body = await connection.fetchval(_FINISHED, tenant, event_id)
+            stored = None if body is None else read_record(body)
+    except BadRow as bad:
+        raise StoreCorrupt(f"the row of event {event_id!r} cannot be decoded ({bad})") from bad
+    return stored[0] if isinstance(stored, tuple) else stored
+
+
+async def _at_home(connection: Connection, tenant: str, event_id: str) -> Event | None:
+    place = place_in(event_id)
+    if place is None:
+        return None
+    due_at, sequence, partition = place
+    [row] = await connection.fetch(_SPOTS["E"], [partition], [due_at], [sequence])
+    event = None if row["body"] is None else read_event(row["body"])
+    return event if event is not None and (event.tenant, event.id) == (tenant, event_id) else None
+
+
+async def look_up(connection: Connection, names: Collection[Name], *, strict: bool = False) -> Looked:
+    """What ids stand for, by their entries. What cannot be read is left out, or raises `BadRow`."""
+    tenants, ids = [name[0] for name in names], [name[1] for name in names]
+    found: dict[Name, Any] = {}
+    for tenant, event_id, space, partition, at, sequence, key, body in await connection.fetch(_LOOK_UP, tenants, ids):
+        stored: Stored | None = None
+        try:
+            if body is not None:
+                stored = read_record(body) if space == "H" else read_event(body)
+        except BadRow:
+            if strict:
+                raise
+        found[tenant, event_id] = (space, partition, at, sequence, key), stored
+    return found
+
+
+async def read_spots(connection: Connection, events: Iterable[Event]) -> dict[Spot, Event]:
+    """What lies where these events are said to be."""
+    keys: dict[Space, list[Any]] = {}
+    for space, key in map(spot_of, events):
+        keys.setdefault(space, []).append(key)
+    found: dict[Spot, Event] = {}
+    for space, own in keys.items():
+        rows = await connection.fetch(_SPOTS[space], *map(list, zip(*own, strict=True)))
+        for key, row in zip(own, rows, strict=True):
+            try:
+                if row["body"] is not None:
+                    found[space, key] = read_event(row["body"])
+            except BadRow:
+                continue
+    return found

@@ -8,7 +8,6 @@ at least once a second, so a clock that steps is noticed.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 
@@ -31,7 +30,8 @@ class Agenda:
         self._ring = ring
         self._buckets: dict[int, list[Entry]] = {}
         self._times: list[int] = []
-        self._due: deque[Entry] = deque()
+        self._sorted_at = NEVER
+        """The bucket that is in order, the last one first, because a part of it has rung."""
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._armed_for = NEVER
         self._stopped = False
@@ -41,6 +41,8 @@ class Agenda:
         bucket = self._buckets.get(run_at)
         if bucket is not None:
             bucket.append(entry)
+            if run_at == self._sorted_at:
+                self._sorted_at = NEVER
             return
         self._buckets[run_at] = [entry]
         heappush(self._times, run_at)
@@ -68,23 +70,32 @@ class Agenda:
 
     def _wake(self) -> None:
         self._timer, self._armed_for = None, NEVER
-        self._open_buckets(self._clock.now())
-        due, ring = self._due, self._ring
-        for _ in range(min(SLICE, len(due))):
-            entry = due.popleft()
-            if entry.phase is Phase.AHEAD:
-                ring(entry)
-        if due:
-            self._arm(0)
-        elif self._times and self._times[0] < self._armed_for:
+        self._ring_due(self._clock.now())
+        if self._times and self._times[0] < self._armed_for:
             self._arm(self._times[0])
 
-    def _open_buckets(self, now: int) -> None:
-        while self._times and self._times[0] <= now:
-            bucket = self._buckets.pop(heappop(self._times))
-            if len(bucket) > 1:
-                bucket.sort(key=_order)
-            self._due.extend(bucket)
+    def _ring_due(self, now: int) -> None:
+        """Ring a slice of what is due, the earliest first.
+
+        What is left stays in its bucket, so that an entry that comes late takes its place there: events of a key that
+        had no room and went back to the store must not be passed by others that were in memory all the time.
+        """
+        left = SLICE
+        while left and self._times and self._times[0] <= now:
+            run_at = self._times[0]
+            bucket = self._buckets[run_at]
+            if len(bucket) > 1 and self._sorted_at != run_at:
+                bucket.sort(key=_order, reverse=True)
+                self._sorted_at = run_at
+            ringing = bucket[-left:]
+            del bucket[-left:]
+            left -= len(ringing)
+            if not bucket:
+                heappop(self._times)
+                del self._buckets[run_at]
+            for entry in reversed(ringing):
+                if entry.phase is Phase.AHEAD:
+                    self._ring(entry)
 
 
 def _order(entry: Entry) -> int:

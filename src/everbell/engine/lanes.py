@@ -26,7 +26,7 @@ from collections.abc import Container, Mapping, Sequence
 from msgspec.structs import replace
 
 from everbell.clock import Clock
-from everbell.core.event import Event, position
+from everbell.core.event import Event
 from everbell.core.keyfilter import KeyFilter
 from everbell.engine.dispatcher import Dispatcher
 from everbell.engine.entry import Entry, Phase
@@ -111,16 +111,19 @@ class Lanes:
         for index in [index for index in self._left if index in partitions]:
             del self._left[index]
 
-    def resume_left(self) -> None:
-        """Set lines going that were found without a head, where all that was due at the start is in memory.
+    def resume_left(self) -> bool:
+        """Set lines going that were found without a head; returns whether there are more, to be asked for again.
 
-        Not before, because an event that is due but was not in line yet may have its place at the front of it.
+        Not before all that was due at the start is in memory and has rung, because one of those may have its place at
+        the front of the line.
         """
         now = self._clock.now()
-        for index in [index for index in self._left if _is_read(self._partitions[index], now)]:
+        read = [index for index in self._left if _is_read(self._partitions[index], now)]
+        ahead = self._keys_ahead(now) if read else ()
+        for index in read:
             skips = self._partitions[index].skips.values()
             lines = self._left.pop(index)
-            held_up = [name for name in lines if any(skip.has_key(*name) for skip in skips)]
+            held_up = [name for name in lines if name in ahead or any(skip.has_key(*name) for skip in skips)]
             if held_up:
                 self._left[index] = held_up
             for tenant, key in lines:
@@ -128,6 +131,13 @@ class Lanes:
                     # The mark may be another's by now: an event of the key that came due meanwhile set the line going.
                     lane = self._lanes[tenant, key] = Lane(index, tenant, key)
                     self._ask(lane)
+        return bool(self._left)
+
+    def _keys_ahead(self, now: int) -> set[tuple[str, str | None]]:
+        """The keys of events in memory that are due but have not rung, or that a user is changing."""
+        entries = self._floor.entries.values()
+        due = (entry for entry in entries if entry.event.run_at <= now)
+        return {(entry.event.tenant, entry.event.key) for entry in due if entry.phase in (Phase.AHEAD, Phase.SETTLING)}
 
     def enter(self, entry: Entry) -> None:
         """The entry is due. It is dispatched when its turn in its key has come."""
@@ -327,15 +337,16 @@ class Lanes:
         for event in page.events:
             entry = self._floor.admit_to_lane(event)
             if entry is None:
-                held = self._floor.entries[
-                    event.sequence
-                ]  # A user is changing it: it may be in line or not after that.
-            else:
-                insort(lane.line, entry, key=_order)
-        if not (page.more or missed or held):
-            lane.horizon = None
-        elif page.events:
-            lane.horizon = page.events[-1].order
+                # A user is changing it. It may be in line after that or not, so the line ends before it for now.
+                held = self._floor.entries[event.sequence]
+                lane.horizon = event.order - 1
+                break
+            insort(lane.line, entry, key=_order)
+        else:
+            if not (page.more or missed):
+                lane.horizon = None
+            elif page.events:
+                lane.horizon = page.events[-1].order
         self._spill_beyond(lane)
         if held is None or lane.line:
             self._advance(lane)
@@ -348,7 +359,7 @@ class Lanes:
 
 
 def _is_read(partition: Partition, now: int) -> bool:
-    return partition.checkpoint >= position(partition.taken_at, 0) and now >= partition.quiet_until_at
+    return partition.next_at > partition.taken_at and now >= partition.quiet_until_at
 
 
 def _to_line(event: Event) -> Move:

@@ -40,16 +40,20 @@ def _ignore(error: StoreError) -> None:
 class Unit:
     """Changes that are stored in one atomic write.
 
-    `must` marks what has happened already and cannot be refused, `is_new` what only adds events.
+    `must` marks what has happened already and cannot be refused, `is_new` what only adds events. Those that are
+    submitted have a `number`, by which reads know what they have to come after.
     """
 
-    __slots__ = ("changes", "done", "is_new", "must")
+    __slots__ = ("changes", "done", "is_new", "must", "number")
 
-    def __init__(self, changes: Sequence[Change], done: Done, *, must: bool, is_new: bool = False) -> None:
+    def __init__(
+        self, changes: Sequence[Change], done: Done, *, must: bool, is_new: bool = False, number: int = 0
+    ) -> None:
         self.changes = changes
         self.done = done
         self.must = must
         self.is_new = is_new
+        self.number = number
 
 
 class Scribe:
@@ -72,6 +76,7 @@ class Scribe:
         self._reads: deque[tuple[int, Read, Callable[[StoreError], None]]] = deque()
         self._submitted = 0
         self._stored = 0
+        """All units up to this number are stored, or were refused."""
         self._group: list[Unit] = []
         """What is being written."""
         self._full: StoreFull | StoreUnavailable | None = None
@@ -93,8 +98,8 @@ class Scribe:
         """Store changes of events that are known already, and call back."""
         if self._broken is not None and not must:
             raise self._broken
-        self._units.append(Unit(changes, done, must=must))
         self._submitted += 1
+        self._units.append(Unit(changes, done, must=must, number=self._submitted))
         self._wake.set()
 
     def take_in(self, changes: Sequence[Change], done: Done) -> None:
@@ -283,13 +288,13 @@ class Scribe:
         self._units = deque(kept)
         self._intake.clear()
         self._intake_size = 0
-        self._stored = self._submitted - len(self._units)
+        self._stored = self._units[0].number - 1 if self._units else self._submitted
         for unit in waiting:
             if unit.is_new or (refuse_changes and not unit.must):
                 unit.done(full)
 
     def _report(self, group: list[Unit], refused: Mapping[int, Refusal]) -> None:
-        self._stored = self._submitted - len(self._units)
+        self._stored = self._units[0].number - 1 if self._units else self._submitted
         start = 0
         for unit in group:
             end = start + len(unit.changes)

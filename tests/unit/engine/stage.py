@@ -176,6 +176,12 @@ class Stage:
             tags=tags,
         )
 
+    def hold_writes(self) -> asyncio.Event:
+        """Let no write end until the returned event is set."""
+        go_on = asyncio.Event()
+        self.store.before_apply = go_on.wait
+        return go_on
+
     async def status(self, event: Event) -> str:
         return (await self.engine.operations.get(event.tenant, event.id)).status
 

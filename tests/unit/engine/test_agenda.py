@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
 from everbell.channels.nowhere import NowhereChannel
 from everbell.core.event import Event
 from everbell.core.tenant import Tenant
+from everbell.engine import agenda
 from everbell.engine.agenda import SLICE, Agenda
 from everbell.engine.dispatcher import Dispatcher
 from everbell.engine.entry import Entry, Phase
@@ -103,5 +106,24 @@ def test_after_a_stop_nothing_rings() -> None:
         await asyncio.sleep(1)
 
         assert bells.rung == []
+
+    play(scene)
+
+
+def test_what_comes_late_takes_its_place_among_those_that_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event may leave memory and come back while a herd is being rung; others of its key must not pass it."""
+    monkeypatch.setattr(agenda, "SLICE", 2)
+
+    async def scene(bells: Bells) -> None:
+        for sequence in (10, 20, 30, 40):
+            bells.add(sequence, -5)
+        bells.add(50, -4)
+        await asyncio.sleep(0)
+        assert [sequence for sequence, _ in bells.rung] == [10, 20]
+        bells.add(25, -5)
+        bells.add(5, -6)
+        await asyncio.sleep(1)
+
+        assert [sequence for sequence, _ in bells.rung] == [10, 20, 5, 25, 30, 40, 50]
 
     play(scene)

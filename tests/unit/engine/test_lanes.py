@@ -10,7 +10,7 @@ from everbell.core.event import Event
 from everbell.core.retry import DELIVERED, Retry
 from everbell.core.tenant import Tenant
 from everbell.core.time import HOUR_MS, MINUTE_MS
-from everbell.engine import lanes
+from everbell.engine import agenda, lanes
 from everbell.engine.engine import EngineSettings
 from everbell.engine.port import Seen
 from everbell.errors import StoreFull
@@ -337,3 +337,83 @@ def test_a_due_event_whose_payload_is_changed_keeps_its_place() -> None:
         assert stage.receiver.names == ["busy", "new head", "new second", "third"]
 
     play(scene, tenants=[Tenant(in_flight=1)])
+
+
+def test_an_event_that_is_being_changed_while_its_line_is_read_keeps_its_place() -> None:
+    """It waits in the store; the line comes to memory at the very moment at which a user changes its tags."""
+
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: FAILED if delivery.event.payload == b"head" else DELIVERED
+        await stage.schedule("head", key="k")
+        touched = await stage.schedule("touched", 10, key="k")
+        for number in range(3):
+            await stage.schedule(f"after-{number}", 20, key="k")
+        await stage.pass_ms(500)
+        stage.receiver.answer = lambda delivery: None if delivery.event.payload == b"head" else DELIVERED
+        await stage.pass_ms(20_000)
+        stage.receiver.takes_s = 0.001
+        changing = asyncio.create_task(
+            stage.engine.operations.change("default", touched.id, {"tags": ("touched",)}, None)
+        )
+        stage.receiver.settle("head")
+        await changing
+        await stage.pass_ms(MINUTE_MS)
+
+        assert stage.receiver.names == ["head", "head", "touched", "after-0", "after-1", "after-2"]
+
+    play(scene)
+
+
+def test_a_line_found_at_the_start_waits_for_those_that_are_due_and_have_not_rung(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The head is in memory already, behind others that ring before it."""
+    monkeypatch.setattr(lanes, "LINE_IN_MEMORY", 1)
+    monkeypatch.setattr(agenda, "SLICE", 1)
+
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: None
+        for number in range(200):
+            await stage.schedule(f"other-{number}")
+        await stage.schedule("head", 1, key="k")
+        for number in range(3):
+            await stage.schedule(f"follower-{number}", 2, key="k")
+        await stage.pass_ms(100)
+        stage.receiver.answer = lambda delivery: DELIVERED
+        stage.receiver.got.clear()
+        await stage.restart()
+        for _ in range(400):
+            stage.engine._lanes.resume_left()
+            await asyncio.sleep(0)
+        await stage.pass_ms(MINUTE_MS)
+
+        keyed = [got.name for got in stage.receiver.got if got.event.key is not None]
+        assert keyed == ["head", "follower-0", "follower-1", "follower-2"]
+
+    play(scene, partitions=1)
+
+
+def test_a_line_without_a_head_goes_on_after_a_restart_though_nothing_else_happens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lanes, "LINE_IN_MEMORY", 1)
+
+    async def scene(stage: Stage) -> None:
+        # Given a head whose end was the last thing that was stored.
+        stage.receiver.answer = lambda delivery: DELIVERED if delivery.event.payload == b"head" else None
+        stage.receiver.takes_s = 0.1
+        await stage.schedule("head", key="k")
+        for number in range(4):
+            await stage.schedule(f"follower-{number}", number, key="k")
+        await stage.pass_ms(200)
+        assert stage.receiver.names == ["head", "follower-0"]
+        assert {event.state for event in stage.store._shelves.events.values()} == {"waiting"}
+
+        stage.receiver.got.clear()
+        stage.receiver.answer = lambda delivery: DELIVERED
+        await stage.restart()
+        await stage.pass_ms(MINUTE_MS)
+
+        assert stage.receiver.names == [f"follower-{number}" for number in range(4)]
+
+    play(scene)

@@ -191,6 +191,23 @@ def test_a_full_store_refuses_what_can_be_refused_and_keeps_the_rest() -> None:
     at_work(scene)
 
 
+def test_a_read_still_waits_for_what_was_kept_when_a_later_change_was_refused() -> None:
+    async def scene(desk: Desk) -> None:
+        async def read() -> None:
+            pytest.fail("the read came before what it had to come after")
+
+        desk.store.fault = StoreFull("no room")
+        desk.submit(must=True)
+        desk.scribe.read(read)
+        desk.submit(must=False)
+        await asyncio.sleep(0.1)
+
+        assert len(desk.told) == 1
+        assert desk.scribe._next_read() is None
+
+    at_work(scene)
+
+
 def test_a_stop_stores_what_was_submitted() -> None:
     async def scene(desk: Desk) -> None:
         for _ in range(10):

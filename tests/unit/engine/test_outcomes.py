@@ -1,0 +1,147 @@
+"""Outcomes: stored in groups, and only then does an event move on."""
+
+from __future__ import annotations
+
+import pytest
+
+from everbell.core.event import Repeat
+from everbell.core.retry import DELIVERED, Outcome, Retry
+from everbell.core.tenant import Tenant
+from everbell.engine import lanes
+from everbell.stores.port import Block, Finish, Move
+from tests.unit.engine.stage import FAILED, Stage, play
+
+
+def test_a_newcomer_in_the_turn_in_which_the_head_fails_does_not_set_the_line_going(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The lane is gone from memory when its head has failed. Whoever asks the store from then on must find its mark,
+    even if the scribe is reading at that moment and will read again before it writes."""
+    monkeypatch.setattr(lanes, "LINE_IN_MEMORY", 1)
+
+    async def scene(stage: Stage) -> None:
+        # Given a key whose line is in the store, marked as having no head there.
+        stage.receiver.answer = lambda delivery: None
+        head = await stage.schedule("head", key="k")
+        for number in range(3):
+            await stage.schedule(f"follower-{number}", number, key="k")
+        newcomer = await stage.schedule("newcomer", 1_000, key="k")
+        await stage.pass_ms(100)
+        assert list(stage.store._heads.values()) == [lanes.NOBODY]
+
+        # When the head fails and the next event of the key rings, both during one read of the scribe.
+        async def reading() -> None:
+            stage.receiver.settle("head", FAILED)
+            stage.engine._ring(stage.engine.floor.entries[newcomer.sequence])
+
+        stage.engine._scribe.read(reading)
+        await stage.settled()
+
+        # Then the key waits for its head.
+        assert list(stage.store._heads.values()) == [head.sequence]
+        stage.receiver.answer = lambda delivery: DELIVERED
+        await stage.pass_ms(60_000)
+        followers = [f"follower-{number}" for number in range(3)]
+        assert stage.receiver.names == ["head", "head", *followers, "newcomer"]
+
+    play(scene)
+
+
+def test_outcomes_of_one_turn_are_stored_together() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: None
+        for number in range(5):
+            await stage.schedule(f"e{number}", 10)
+        await stage.pass_ms(20)
+        stage.store.applied.clear()
+        for number in range(5):
+            stage.receiver.settle(f"e{number}")
+        await stage.settled()
+
+        assert [[type(change) for change in group] for group in stage.store.applied] == [[Finish] * 5]
+        assert stage.engine.floor.entries == {}
+
+    play(scene)
+
+
+def test_an_event_leaves_memory_only_when_its_outcome_is_stored() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: None
+        event = await stage.schedule("e")
+        await stage.settled()
+        blocked = stage.hold_writes()
+        stage.receiver.settle("e")
+        await stage.settled()
+        assert event.sequence in stage.engine.floor.entries
+
+        blocked.set()
+        await stage.settled()
+        assert stage.engine.floor.entries == {}
+        assert await stage.status(event) == "delivered"
+
+    play(scene)
+
+
+def test_a_failure_without_a_key_writes_no_mark() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: FAILED
+        await stage.schedule("e")
+        await stage.settled()
+
+        (change,) = stage.store.applied[-1]
+        assert isinstance(change, Move)
+        assert change.after.attempt_count == 1
+
+    play(scene)
+
+
+@pytest.mark.parametrize("outcome", [FAILED, Outcome("timeout", "no answer")])
+def test_a_head_that_gives_up_and_is_parked_leaves_its_mark_without_a_head(outcome: Outcome) -> None:
+    """The mark stays for the line behind it, until that is empty; its end and the mark are one write."""
+    parking = Tenant(on_dead="park", retry=Retry(2, 1_000, 1_000))
+
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: outcome if delivery.event.payload == b"head" else DELIVERED
+        await stage.schedule("head", key="k")
+        await stage.schedule("follower", 10, key="k")
+        await stage.pass_ms(60_000)
+
+        marks = [
+            (change.head, [type(other) for other in group])
+            for group in stage.store.applied
+            for change in group
+            if isinstance(change, Block)
+        ]
+        assert marks[-1] == (lanes.NOBODY, [Move, Block])
+        assert stage.receiver.names == ["head", "head", "follower"]
+        assert stage.store._heads == {}
+
+    play(scene, tenants=[parking])
+
+
+def test_the_next_occurrence_that_is_due_already_takes_its_place_before_the_key_goes_on() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.takes_s = 1
+        await stage.schedule("tick", key="k", repeat=Repeat(100, 3))
+        await stage.schedule("later", 150, key="k")
+        await stage.pass_ms(10_000)
+
+        assert stage.receiver.names == ["tick", "tick", "later", "tick"]
+
+    play(scene)
+
+
+def test_what_a_lost_partition_was_sending_is_nobody_s_outcome_here() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: None
+        event = await stage.schedule("e", key="k")
+        await stage.settled()
+        stage.engine.drop([event.partition])
+        written = len(stage.store.applied)
+        stage.receiver.settle("e")
+        await stage.settled()
+
+        assert len(stage.store.applied) == written
+        assert stage.engine.meter.delivered == 0
+
+    play(scene)

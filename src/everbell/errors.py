@@ -169,9 +169,9 @@ class LogUncertain(LogError):
 class Trimmed(LogError):
     """The entry after this index is no longer in the log. Begin with the snapshot."""
 
-    def __init__(self, after: int) -> None:
-        super().__init__(f"the entry after {after} was trimmed: begin with the snapshot")
-        self.after = after
+    @classmethod
+    def at(cls, after: int) -> Trimmed:
+        return cls(f"the entry after {after} was trimmed: begin with the snapshot")
 
 
 class LogBroken(LogError):

@@ -8,6 +8,8 @@ changes one line.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from os import getpid
+from socket import gethostname
 from typing import TypeVar
 
 from everbell.channels.handler import Handler, HandlerChannel
@@ -17,15 +19,20 @@ from everbell.channels.port import Channel
 from everbell.client.awaiting import AsyncClient
 from everbell.client.call import Call, Lost, Reply
 from everbell.clock import Clock, SystemClock
+from everbell.cluster.cluster import Cluster, Meeting
+from everbell.cluster.settings import ClusterSettings
 from everbell.core.target import group_of
 from everbell.core.tenant import Tenant, Tenants
 from everbell.engine.engine import Engine, EngineSettings
 from everbell.entropy import Entropy, SystemEntropy
-from everbell.errors import EverbellError
+from everbell.errors import Conflict, EverbellError
+from everbell.logs.url import open_log
 from everbell.server.api import Api
 from everbell.server.message import Request
 from everbell.server.metrics import render
+from everbell.server.near import Near
 from everbell.server.system_api import Health
+from everbell.settings import ONE_PROCESS
 from everbell.stores.port import Store
 from everbell.stores.url import open_store
 
@@ -38,8 +45,9 @@ DEFAULT_STORE = "rocksdb:./everbell-data"
 class Everbell(AsyncClient):
     """A scheduler in this process. All methods of `AsyncClient`, and handlers that are Python functions.
 
-    `store` is a store's URL, or a store. `policies` are those of tenants that have one of their own. Clock and entropy
-    are for tests.
+    `store` is a store's URL; programs that name one that can be shared (`postgresql://…`) are nodes of one cluster, and
+    each needs a `node` of its own, by default the host and process. `policies` are those of tenants that have one of
+    their own. A store that is opened already, clock and entropy are for tests.
     """
 
     def __init__(
@@ -47,6 +55,7 @@ class Everbell(AsyncClient):
         store: str | Store = DEFAULT_STORE,
         tenant: str = "default",
         *,
+        node: str | None = None,
         policies: tuple[Tenant, ...] = (),
         settings: EngineSettings | None = None,
         clock: Clock | None = None,
@@ -54,12 +63,15 @@ class Everbell(AsyncClient):
     ) -> None:
         super().__init__(tenant=tenant)
         self._store = store
+        self._node = node or f"{gethostname()}-{getpid()}"
         self._tenants = Tenants(named=policies)
         self._settings = settings
         self._clock = clock or SystemClock()
         self._entropy = entropy or SystemEntropy()
         self._handlers = HandlerChannel()
         self._engine: Engine | None = None
+        self._cluster: Cluster | None = None
+        self._halted: BaseException | None = None
         self._api: Api | None = None
 
     def on(self, name: str) -> Callable[[AnyHandler], AnyHandler]:
@@ -80,10 +92,22 @@ class Everbell(AsyncClient):
         # The program itself chooses the targets, so there is nobody to guard it against.
         http = HttpChannel(HttpPool(guard=None), self._clock)
         channels: dict[str, Channel] = {"http": http, "https": http, "handler": self._handlers}
-        self._engine = await Engine.start(store, channels, self._tenants, self._clock, self._entropy, self._settings)
+        is_node = isinstance(self._store, str)
+        self._engine = engine = await Engine.start(
+            store,
+            channels,
+            self._tenants,
+            self._clock,
+            self._entropy,
+            self._settings,
+            epochs={} if is_node else None,
+        )
+        if isinstance(self._store, str):
+            self._cluster = await self._join(engine, self._store)
+        ports = self._cluster or engine
         self._api = Api(
-            self._engine.operations,
-            self._engine.leases,
+            ports.operations,
+            ports.leases,
             self._tenants,
             self._clock,
             self._health,
@@ -93,9 +117,29 @@ class Everbell(AsyncClient):
 
     async def close(self) -> None:
         """Stop without losing anything: attempts under way may end, the rest stays in the store."""
-        if self._engine is not None:
-            engine, self._engine, self._api = self._engine, None, None
+        engine, cluster = self._engine, self._cluster
+        self._engine = self._cluster = self._api = None
+        if cluster is not None:
+            await cluster.stop((self._settings or EngineSettings()).drain_s)
+        elif engine is not None:
             await engine.stop()
+
+    async def _join(self, engine: Engine, url: str) -> Cluster:
+        alone = url.partition(":")[0] in ONE_PROCESS
+        near = Near(engine.operations, engine.leases, _no_backup, lambda: "", self._health)
+        return await Cluster.start(
+            await open_log(url),
+            engine,
+            self._clock,
+            self._entropy,
+            ClusterSettings(name="everbell" if alone else self._node),
+            self._halt,
+            meeting=None if alone else Meeting(),
+            serve=near.serve,
+        )
+
+    def _halt(self, reason: BaseException) -> None:
+        self._halted = reason
 
     async def __aenter__(self) -> Everbell:
         await self.start()
@@ -114,4 +158,9 @@ class Everbell(AsyncClient):
     def _health(self) -> Health:
         if self._engine is None:
             return Health("stopping")
-        return Health("ready") if self._engine.broken is None else Health("broken", str(self._engine.broken))
+        broken = self._engine.broken or self._halted
+        return Health("ready") if broken is None else Health("broken", str(broken))
+
+
+async def _no_backup() -> str:
+    raise Conflict("there is nothing to copy here: the store is in the program that uses it")

@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from everbell.cluster.settings import ClusterSettings
 from everbell.core.policy import TenantSpec, parse_size, tenant_of
 from everbell.core.tenant import Tenants
 from everbell.core.time import parse_duration
@@ -23,6 +25,9 @@ from everbell.engine.engine import EngineSettings
 from everbell.errors import EverbellError, InvalidInput
 
 Network = IPv4Network | IPv6Network
+
+ONE_PROCESS = ("rocksdb", "memory")
+"""The schemes of stores and logs that one process has for itself."""
 
 _LOOPBACK: tuple[Network, ...] = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 
@@ -85,8 +90,18 @@ def _level(text: str) -> str:
     return text.upper()
 
 
+def _lease(text: str) -> int:
+    lease_ms = parse_duration(text, "lease")
+    if not 500 <= lease_ms <= 60_000:
+        raise InvalidInput(f"{text!r} is not a time from 500ms to 60s")
+    return lease_ms
+
+
 SETTINGS: tuple[Setting, ...] = (
-    Setting("store", "rocksdb:./everbell-data", str, "where events are kept: rocksdb:PATH or memory:", "URL"),
+    Setting(
+        "store", "rocksdb:./everbell-data", str, "where events are kept: rocksdb:PATH, postgresql://… or memory:", "URL"
+    ),
+    Setting("log", "", str, "where the cluster's log is kept: a URL as for --store, or zookeeper://HOST,…/PATH", "URL"),
     Setting("listen", "127.0.0.1:8420", _listen, "the address of the HTTP API; port 0 takes any free one", "HOST:PORT"),
     Setting("gateways", "0", _number(0, 64), "processes that do HTTP and JSON before the engine", "N"),
     Setting("memory", "128MiB", lambda text: parse_size(text, "memory"), "what events in memory may take", "SIZE"),
@@ -112,6 +127,17 @@ SETTINGS: tuple[Setting, ...] = (
         "private networks that may be delivered to; loopback is allowed while listening on loopback",
         "CIDR,…",
     ),
+    Setting("node", "", str, "the name of this node in the cluster, the same after a restart; the host's name", "NAME"),
+    Setting("zone", "", str, "where this node stands; backups are in another zone", "NAME"),
+    Setting("capacity", "1", _number(1, 1_000), "its weight: twice as much owns twice as many partitions", "N"),
+    Setting("gateway_only", "false", _switch, "take requests and own nothing"),
+    Setting("lease", "2500ms", _lease, "how long a node that says nothing is taken for alive", "TIME"),
+    Setting("peers_listen", "127.0.0.1:0", _listen, "where other nodes reach this one", "HOST:PORT"),
+    Setting("advertise", "", str, "what to tell other nodes, where it is not what this one sees", "HOST:PORT"),
+    Setting("cluster_secret", "", str, "what all nodes of a cluster have to know", "TEXT"),
+    Setting("cluster_cert", "", str, "TLS between nodes: this node's certificate", "FILE"),
+    Setting("cluster_key", "", str, "its private key", "FILE"),
+    Setting("cluster_ca", "", str, "the authority that signed the certificates of all nodes", "FILE"),
     Setting("insecure", "false", _switch, "listen beyond loopback without access keys"),
     Setting("log_level", "info", _level, "debug, info, warning or error", "LEVEL"),
     Setting("ready_file", "", str, "write the server's URL into this file when it is ready", "FILE"),
@@ -120,10 +146,26 @@ SETTINGS: tuple[Setting, ...] = (
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 
+class MeetingSettings(Struct, frozen=True):
+    """Where and how other nodes reach this one."""
+
+    host: str
+    port: int
+    advertise: str
+    secret: str
+    certificate: str
+    key: str
+    authority: str
+
+
 class Settings(Struct, frozen=True):
     """All settings of a server, checked."""
 
     store: str
+    log: str
+    """Where the log is; where the store is, unless it was said."""
+    cluster: ClusterSettings
+    meeting: MeetingSettings
     host: str
     port: int
     on_loopback: bool
@@ -150,8 +192,29 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | N
             f"listening on {host} lets everybody there schedule deliveries, and there are no access keys;"
             " listen on 127.0.0.1, or insist with --insecure"
         )
+    _refuse_a_lonely_store(values["store"], values["log"])
+    tenants = _tenants(document, file)
+    peers_host, peers_port = values["peers_listen"]
     return Settings(
         store=values["store"],
+        log=values["log"] or values["store"],
+        cluster=ClusterSettings(
+            name=values["node"] or gethostname(),
+            zone=values["zone"],
+            capacity=values["capacity"],
+            gateway=values["gateway_only"],
+            lease_ms=values["lease"],
+            quiet_ms=max(tenant.timeout_ms for tenant in (tenants.default, *tenants.named)),
+        ),
+        meeting=MeetingSettings(
+            peers_host,
+            peers_port,
+            values["advertise"],
+            values["cluster_secret"],
+            values["cluster_cert"],
+            values["cluster_key"],
+            values["cluster_ca"],
+        ),
         host=host,
         port=port,
         on_loopback=_is_loopback(host),
@@ -169,8 +232,17 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | N
         allow_targets=values["allow_targets"] + (_LOOPBACK if _is_loopback(host) else ()),
         log_level=values["log_level"],
         ready_file=values["ready_file"],
-        tenants=_tenants(document, file),
+        tenants=tenants,
     )
+
+
+def _refuse_a_lonely_store(store: str, log: str) -> None:
+    """A store that only one process can open is no place for what several nodes own in turn."""
+    if store.partition(":")[0] in ONE_PROCESS and log.partition(":")[0] not in ("", *ONE_PROCESS):
+        raise SettingsError(
+            "--log: a cluster of several nodes needs a store that they share, such as postgresql://…; with"
+            f" {store.partition(':')[0]}: the log lives beside the store, so leave --log out"
+        )
 
 
 def _value(

@@ -11,8 +11,11 @@ from everbell.engine.port import LeasesPort, OperationsPort
 class Peer(Protocol):
     """Another node's engine. Calls raise `Overloaded` when the answer is lost: then the outcome is unknown."""
 
-    operations: OperationsPort
-    leases: LeasesPort
+    @property
+    def operations(self) -> OperationsPort: ...
+
+    @property
+    def leases(self) -> LeasesPort: ...
 
 
 class Peers(Protocol):

@@ -29,7 +29,8 @@ MOVE_S = 3.0
 _LOOK_S = 0.05
 
 T = TypeVar("T")
-Results = list[Seen | EverbellError]
+Ask = Callable[[OperationsPort, list[Draft]], Awaitable[Sequence[Any]]]
+"""Schedules drafts at one node, in one form or the other."""
 
 
 class RoutedOperations:
@@ -43,16 +44,26 @@ class RoutedOperations:
         self._peers = peers
         self._turn = 0
 
-    async def schedule(self, tenant: str, drafts: Sequence[Draft]) -> Results:
+    async def schedule(self, tenant: str, drafts: Sequence[Draft]) -> list[Seen | EverbellError]:
         """See the port."""
         if self._is_alone(self._node.value):
             return await self._near.schedule(tenant, drafts)
-        results: dict[int, Seen | EverbellError] = {}
+        return await self._schedule(tenant, drafts, lambda there, some: there.schedule(tenant, some))
+
+    async def schedule_ids(self, tenant: str, drafts: Sequence[Draft]) -> list[str | Seen | EverbellError]:
+        """See the port."""
+        if self._is_alone(self._node.value):
+            return await self._near.schedule_ids(tenant, drafts)
+        return await self._schedule(tenant, drafts, lambda there, some: there.schedule_ids(tenant, some))
+
+    async def _schedule(self, tenant: str, drafts: Sequence[Draft], ask: Ask) -> list[Any]:
+        results: dict[int, Any] = {}
         left = list(range(len(drafts)))
         until_s = _now_s() + MOVE_S
         while True:
             for owner, places in self._by_owner(tenant, drafts, left).items():
-                results.update(zip(places, await self._schedule_at(owner, tenant, drafts, places), strict=True))
+                some = [drafts[place] for place in places]
+                results.update(zip(places, await self._schedule_at(owner, some, ask), strict=True))
             left = [place for place in left if isinstance(results[place], NotOwner)]
             if not left or _now_s() >= until_s:
                 return [results[place] for place in range(len(drafts))]
@@ -69,13 +80,11 @@ class RoutedOperations:
             found.setdefault(owner, []).append(place)
         return found
 
-    async def _schedule_at(self, owner: str, tenant: str, drafts: Sequence[Draft], places: list[int]) -> Results:
-        chosen = [drafts[place] for place in places]
+    async def _schedule_at(self, owner: str, drafts: list[Draft], ask: Ask) -> Sequence[Any]:
         try:
-            results = await (await self._operations(owner)).schedule(tenant, chosen)
+            return await ask(await self._operations(owner), drafts)
         except EverbellError as failed:
-            return [failed] * len(places)
-        return list(results)
+            return [failed] * len(drafts)
 
     async def get(self, tenant: str, event_id: str) -> Seen:
         """See the port. Only the owner knows what is being delivered."""

@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from everbell.core.spec import Draft
-from everbell.engine.leases import Leases
-from everbell.engine.operations import Operations
-from everbell.engine.port import Seen
+from everbell.engine.port import LeasesPort, OperationsPort, Seen
 from everbell.server.link import CALLS, PackedChange, PackedSeen, Scheduled, pack_error
 from everbell.server.system_api import Health, MakeBackup
 
@@ -18,8 +16,8 @@ class Near:
 
     def __init__(
         self,
-        operations: Operations,
-        leases: Leases,
+        operations: OperationsPort,
+        leases: LeasesPort,
         backup: MakeBackup,
         metrics: Callable[[], str],
         health: Callable[[], Health],

@@ -18,10 +18,13 @@ from everbell.channels.guard import Guard
 from everbell.channels.http import HttpChannel
 from everbell.channels.http_client import HttpPool
 from everbell.clock import SystemClock
+from everbell.cluster.cluster import Cluster, Meeting
+from everbell.cluster.tls import peer_tls
 from everbell.core.time import format_instant
 from everbell.engine.engine import Engine
 from everbell.entropy import SystemEntropy
 from everbell.errors import StoreCorrupt
+from everbell.logs.port import Log
 from everbell.server.api import Api
 from everbell.server.gateways import Gateways
 from everbell.server.http import HttpServer, ServerLimits
@@ -30,13 +33,15 @@ from everbell.server.near import Near
 from everbell.server.pages_guard import PagesGuard
 from everbell.server.problem import server_problem
 from everbell.server.system_api import Health
-from everbell.settings import Settings, SettingsError
+from everbell.settings import ONE_PROCESS, Settings, SettingsError
 from everbell.stores.port import Store
 
 BROKEN_EXIT = 74
 """The exit code after a store that failed: start again, and it recovers from its log."""
 CORRUPT_EXIT = 1
 """The exit code when stored bytes turn out to be damaged, as at the start: starting again would not help."""
+HALTED_EXIT = 78
+"""The exit code of a node that the cluster does not take, or that does not understand its log: mend its settings."""
 
 _GRACE_S = 2.0
 _CONNECTIONS_PER_HOST = 1_024
@@ -47,11 +52,15 @@ _log = logging.getLogger("everbell.server")
 class Node:
     """Runs until it is told to stop, or until its store fails."""
 
-    def __init__(self, settings: Settings, store: Store) -> None:
+    def __init__(self, settings: Settings, store: Store, log: Log) -> None:
         self._settings = settings
         self._store = store
+        self._log = log
         self._clock = SystemClock()
+        self._entropy = SystemEntropy()
         self._engine: Engine | None = None
+        self._cluster: Cluster | None = None
+        self._halted: BaseException | None = None
         self._stopping = False
         self._stop = asyncio.Event()
 
@@ -67,27 +76,70 @@ class Node:
             {"http": http, "https": http},
             settings.tenants,
             self._clock,
-            SystemEntropy(),
+            self._entropy,
             settings.engine,
             lambda broken: self._stop.set(),
+            epochs={},
         )
-        front = await (self._start_gateways if settings.gateways else self._start_server)(engine, listener)
-        host, port = listener.getsockname()[:2]
-        ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+        url = _url_of(listener)
+        self._cluster = cluster = await self._join(engine, url)
+        if cluster is None:
+            return await self._give_up(engine)
+        front = await (self._start_gateways if settings.gateways else self._start_server)(cluster, listener)
+        ready(url)
         await self._stop.wait()
+        if self._halted is not None:
+            return await self._give_up(engine)
         if engine.broken is not None:
             return CORRUPT_EXIT if isinstance(engine.broken, StoreCorrupt) else BROKEN_EXIT
         self._stopping = True
         _log.info("stopping: no new attempts; waiting for %d under way", engine.dispatcher.in_flight)
-        if not await engine.stop():
+        if not await cluster.stop(settings.engine.drain_s):
             _log.warning("some attempts did not end in time; their events will be attempted again after the next start")
         await front.stop(_GRACE_S)
         return 0
 
-    async def _start_server(self, engine: Engine, listener: socket.socket) -> HttpServer:
+    async def _join(self, engine: Engine, url: str) -> Cluster | None:
+        """Become a node; None when that came to an end before it began."""
+        near = Near(engine.operations, engine.leases, self._backup, self._metrics, self._health)
+        joining = asyncio.ensure_future(
+            Cluster.start(
+                self._log,
+                engine,
+                self._clock,
+                self._entropy,
+                self._settings.cluster,
+                self._halt,
+                meeting=meeting_of(self._settings),
+                serve=near.serve,
+                http_url=url,
+            )
+        )
+        stopping = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait([joining, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if joining.done():
+            return joining.result()
+        joining.cancel()
+        await asyncio.gather(joining, return_exceptions=True)
+        return None
+
+    async def _give_up(self, engine: Engine) -> int:
+        """End without having been, or being, a node."""
+        await engine.stop()
+        if self._halted is None:
+            return 0
+        _log.critical("this node stops: %s", self._halted)
+        return HALTED_EXIT
+
+    def _halt(self, reason: BaseException) -> None:
+        self._halted = reason
+        self._stop.set()
+
+    async def _start_server(self, cluster: Cluster, listener: socket.socket) -> HttpServer:
         api = Api(
-            engine.operations,
-            engine.leases,
+            cluster.operations,
+            cluster.leases,
             self._settings.tenants,
             self._clock,
             self._health,
@@ -100,8 +152,8 @@ class Node:
         await server.start(listener)
         return server
 
-    async def _start_gateways(self, engine: Engine, listener: socket.socket) -> Gateways:
-        near = Near(engine.operations, engine.leases, self._backup, self._metrics, self._health)
+    async def _start_gateways(self, cluster: Cluster, listener: socket.socket) -> Gateways:
+        near = Near(cluster.operations, cluster.leases, self._backup, self._metrics, self._health)
         gateways = Gateways(self._settings, listener, near.serve)
         await gateways.start()
         return gateways
@@ -114,11 +166,15 @@ class Node:
         return path
 
     def _health(self) -> Health:
-        if self._engine is None:
+        if self._engine is None or self._cluster is None:
             return Health("starting")
         if self._engine.broken is not None:
             return Health("broken", str(self._engine.broken))
-        return Health("stopping") if self._stopping else Health("ready")
+        if self._stopping:
+            return Health("stopping")
+        if not self._cluster.node.is_member:
+            return Health("starting", "this node lost its place in the cluster, and is joining again")
+        return Health("ready")
 
     def _metrics(self) -> str:
         return "" if self._engine is None else render(self._engine)
@@ -127,6 +183,20 @@ class Node:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
+
+
+def meeting_of(settings: Settings) -> Meeting | None:
+    """Where nodes meet; nowhere, where there can be only one. Raises `SettingsError`."""
+    if settings.log.partition(":")[0] in ONE_PROCESS:
+        return None
+    meeting = settings.meeting
+    called, caller = peer_tls(meeting.certificate, meeting.key, meeting.authority)
+    return Meeting(meeting.host, meeting.port, meeting.advertise, meeting.secret, called, caller)
+
+
+def _url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def announce(settings: Settings, url: str) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 
 import uvloop
 
+from everbell.logs.url import open_log
 from everbell.server.node import BROKEN_EXIT, Node, announce
 from everbell.server.process import collect_rarely, switch_soon
 from everbell.settings import Settings
@@ -21,8 +22,9 @@ def serve(settings: Settings) -> int:
 
     async def main() -> int:
         store = open_store(settings.store, partitions=settings.partitions, reserve_bytes=settings.reserve_disk_bytes)
+        log = await open_log(settings.log)
         collect_rarely()
-        return await Node(settings, store).run(partial(announce, settings))
+        return await Node(settings, store, log).run(partial(announce, settings))
 
     code = uvloop.run(main())
     if code == BROKEN_EXIT:

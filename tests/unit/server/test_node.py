@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from everbell.logs.memory import SharedLog
 from everbell.server.node import Node, announce
 from everbell.settings import Settings, SettingsError, load
 from everbell.stores.memory import MemoryStore
@@ -20,7 +21,7 @@ def settings(**flags: str) -> Settings:
 def test_an_address_in_use_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        node = Node(settings(listen=f"127.0.0.1:{port}"), MemoryStore())
+        node = Node(settings(listen=f"127.0.0.1:{port}"), MemoryStore(), SharedLog().handle())
         with pytest.raises(SettingsError, match=rf"--listen: 127\.0\.0\.1:{port} cannot be had: .*another port"):
             asyncio.run(node.run(lambda url: None))
 

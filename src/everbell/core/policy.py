@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from everbell.core.spec import Duration, RetrySpec, retry_of
+from everbell.core.spec import RetrySpec, retry_of
 from everbell.core.target import group_of
 from everbell.core.tenant import Limits, Tenant, check_tenant_name
-from everbell.core.time import parse_duration
+from everbell.core.time import Duration, parse_duration
 from everbell.errors import InvalidInput
 
 Positive = Annotated[int, Meta(ge=1, le=1_000_000)]

@@ -16,14 +16,16 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from everbell.core.event import Event, Repeat
 from everbell.core.ids import PREFIX, is_made
+from everbell.core.recurrence import ring_at
+from everbell.core.repeat_spec import RepeatSpec, first_of, repeat_of
 from everbell.core.retry import Retry
 from everbell.core.target import group_of
 from everbell.core.tenant import Limits, Tenant
-from everbell.core.time import check_instant, parse_duration, parse_instant
+from everbell.core.time import Duration, check_instant, parse_duration, parse_instant
 from everbell.errors import InvalidInput, TooLarge
 
 NAME_BYTES_MAX = 512
-EVERY_MS_MIN = 10
+NOTE_LENGTH_MAX = 1_000
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
@@ -38,7 +40,6 @@ _OWN_HEADERS = frozenset(
 _OWN_PREFIXES = ("ce-", "webhook-", "everbell-", "proxy-")
 
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_BYTES_MAX)]
-Duration = str | int | float
 Tag = Annotated[str, Meta(min_length=1, max_length=64)]
 
 
@@ -50,16 +51,8 @@ class RetrySpec(Struct, frozen=True, forbid_unknown_fields=True):
     max_backoff: Annotated[Duration, Meta(description="the longest pause")] = "10m"
 
 
-class RepeatSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """How an event comes again."""
-
-    every: Annotated[Duration, Meta(description="the interval, on the grid of the first due time")]
-    count: Annotated[int, Meta(ge=1, le=1_000_000_000, description="how many occurrences in all")] | None = None
-    until: Annotated[str, Meta(description="no occurrence after this RFC 3339 time")] | None = None
-
-
 class EventSpec(Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
-    """An event as a user writes it. Exactly one of `at` and `in`."""
+    """An event as a user writes it. One of `at` and `in`; none is needed where `repeat` says when."""
 
     payload: Annotated[Raw, Meta(description="any JSON, delivered as it came")] = Raw(b"null")
     to: Annotated[str, Meta(description="https://…, http://…, queue:name or handler:name")] | None = None
@@ -93,6 +86,10 @@ class ChangeSpec(Struct, forbid_unknown_fields=True, kw_only=True):
     retry: RetrySpec | None | UnsetType = UNSET
     repeat: RepeatSpec | None | UnsetType = UNSET
     expires: Duration | None | UnsetType = UNSET
+    paused: Annotated[bool, Meta(description="pause or resume an event that repeats")] | UnsetType = UNSET
+    note: (
+        Annotated[str, Meta(max_length=NOTE_LENGTH_MAX, description="why it is paused or resumed")] | None | UnsetType
+    ) = UNSET
 
 
 class Draft(Struct, frozen=True, array_like=True, gc=False):
@@ -116,7 +113,8 @@ def draft(spec: EventSpec, tenant: Tenant, now: int) -> Draft:
     """Check a decoded event against the tenant's limits. Raises `InvalidInput` naming the field."""
     # This runs for every event that comes in: what an event does not have costs a look, and no call.
     limits = tenant.limits
-    due_at = _due(spec.at, spec.in_, now, limits)
+    repeat = None if spec.repeat is None else repeat_of(spec.repeat)
+    due_at = _due(spec.at, spec.in_, now, limits, repeat)
     to = spec.to or tenant.to
     if to is None:
         raise InvalidInput("is missing, and the tenant has no default target", "to")
@@ -135,7 +133,7 @@ def draft(spec: EventSpec, tenant: Tenant, now: int) -> Draft:
         check_name(key, "key")
     if trace is not None and not _TRACEPARENT.fullmatch(trace):
         raise InvalidInput("is not a W3C traceparent", "traceparent")
-    headers, tags, retry, repeat, expires = spec.headers, spec.tags, spec.retry, spec.repeat, spec.expires
+    headers, tags, retry, expires = spec.headers, spec.tags, spec.retry, spec.expires
     return Draft(
         due_at,
         to,
@@ -146,7 +144,7 @@ def draft(spec: EventSpec, tenant: Tenant, now: int) -> Draft:
         _headers(headers, limits) if headers else (),
         _tags(tags, limits) if tags else (),
         None if retry is None else retry_of(retry),
-        None if repeat is None else _repeat(repeat, due_at),
+        repeat,
         None if expires is None else _expires(expires),
         trace,
     )
@@ -160,7 +158,7 @@ def event_of(draft: Draft, event_id: str, tenant: str, partition: int = 0, seque
         partition,
         sequence,
         draft.due_at,
-        draft.due_at,
+        draft.due_at if draft.repeat is None else ring_at(draft.repeat, event_id, 1, draft.due_at),
         draft.to,
         draft.payload,
         now,
@@ -183,11 +181,7 @@ def event_of(draft: Draft, event_id: str, tenant: str, partition: int = 0, seque
 def changes_of(spec: ChangeSpec, tenant: Tenant, now: int) -> dict[str, Any]:
     """The fields of `Event` that a change sets, checked; empty when it changes nothing."""
     limits = tenant.limits
-    changed: dict[str, Any] = {}
-    if spec.at is not UNSET or spec.in_ is not UNSET:
-        at = None if spec.at is UNSET else spec.at
-        in_ = None if spec.in_ is UNSET else spec.in_
-        changed["due_at"] = _due(at, in_, now, limits)
+    changed = _changed_times(spec, limits, now)
     if spec.to is not UNSET:
         group_of(spec.to)
         changed["to"] = spec.to
@@ -199,11 +193,36 @@ def changes_of(spec: ChangeSpec, tenant: Tenant, now: int) -> dict[str, Any]:
         changed["tags"] = _tags(spec.tags or [], limits)
     if spec.retry is not UNSET:
         changed["retry"] = None if spec.retry is None else retry_of(spec.retry)
-    if spec.repeat is not UNSET:
-        changed["repeat"] = None if spec.repeat is None else _repeat(spec.repeat, changed.get("due_at", now))
     if spec.expires is not UNSET:
         changed["expires_ms"] = None if spec.expires is None else _expires(spec.expires)
+    if spec.paused is not UNSET:
+        changed |= {"paused": spec.paused, "note": _note(spec.note)}
+    elif spec.note is not UNSET:
+        raise InvalidInput("goes with paused: it says why", "note")
     return changed
+
+
+def _changed_times(spec: ChangeSpec, limits: Limits, now: int) -> dict[str, Any]:
+    changed: dict[str, Any] = {}
+    at = None if spec.at is UNSET else spec.at
+    in_ = None if spec.in_ is UNSET else spec.in_
+    repeat = None if spec.repeat is UNSET or spec.repeat is None else repeat_of(spec.repeat)
+    # A new expression gives the next occurrence its time; a new interval goes on from the time there is.
+    if at is not None or in_ is not None or (repeat is not None and repeat.cron is not None):
+        changed["due_at"] = _due(at, in_, now, limits, repeat)
+    elif repeat is not None:
+        first_of(repeat, now, now)
+    if spec.repeat is not UNSET:
+        changed["repeat"] = repeat
+    return changed
+
+
+def _note(note: str | None | UnsetType) -> str | None:
+    if note is UNSET or note is None:
+        return None
+    if _CONTROL.search(note):
+        raise InvalidInput("must not contain control characters", "note")
+    return note
 
 
 def check_name(name: str, field: str) -> None:
@@ -226,17 +245,24 @@ def retry_of(spec: RetrySpec) -> Retry:
     return Retry(spec.max_attempts, backoff, longest)
 
 
-def _due(at: str | None, in_: Duration | None, now: int, limits: Limits) -> int:
+def _due(at: str | None, in_: Duration | None, now: int, limits: Limits, repeat: Repeat | None) -> int:
+    due_at: int | None
     if at is not None:
         if in_ is not None:
             raise InvalidInput("give either at or in, not both", "in")
         due_at = parse_instant(at)
     elif in_ is not None:
         due_at = check_instant(now + parse_duration(in_), "in")
+    elif repeat is not None:
+        due_at = None
     else:
         raise InvalidInput("give at (a time) or in (a duration from now)", "at")
+    if repeat is not None:
+        due_at = first_of(repeat, due_at, now)
+    assert due_at is not None, "what does not repeat has been given a time"
     if limits.horizon_ms is not None and due_at - now > limits.horizon_ms:
-        raise InvalidInput("lies beyond the tenant's horizon", "at" if at is not None else "in")
+        field = "at" if at is not None else "in" if in_ is not None else "repeat"
+        raise InvalidInput("lies beyond the tenant's horizon", field)
     return due_at
 
 
@@ -309,16 +335,6 @@ def _tags(tags: list[str], limits: Limits) -> tuple[str, ...]:
     for tag in tags:
         check_name(tag, "tags")
     return tuple(dict.fromkeys(tags))
-
-
-def _repeat(spec: RepeatSpec, due_at: int) -> Repeat:
-    every = parse_duration(spec.every, "repeat.every")
-    if every < EVERY_MS_MIN:
-        raise InvalidInput(f"must be at least {EVERY_MS_MIN}ms", "repeat.every")
-    until = None if spec.until is None else parse_instant(spec.until, "repeat.until")
-    if until is not None and until < due_at:
-        raise InvalidInput("lies before the first occurrence", "repeat.until")
-    return Repeat(every, spec.count, until)
 
 
 def _expires(value: Duration) -> int:

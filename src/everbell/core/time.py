@@ -34,6 +34,9 @@ _ISO = re.compile(
 )
 _UNIT_MS = {"ms": 1, "s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS, "w": 7 * DAY_MS}
 
+Duration = str | int | float
+"""A duration as it is written: text, or a number of seconds."""
+
 INSTANT_EXAMPLE = "2026-11-20T10:00:00Z"
 DURATION_EXAMPLES = '"250ms", "90s", "1h30m", "PT20M" or a number of seconds'
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 from everbell.clock import Clock
 from everbell.core.retry import Outcome
+from everbell.core.verdict import is_over
 from everbell.engine.agenda import NEVER
 from everbell.engine.entry import Entry, Phase
 from everbell.engine.flow import Flow
@@ -57,7 +58,7 @@ class Dispatcher:
             self.on_lease_over()
             return False
         now = self._clock.now()
-        if event.expires_ms is not None and now > event.due_at + event.expires_ms:
+        if (event.expires_ms is not None or event.repeat is not None) and is_over(event, now):
             self.on_expired(entry)
             return False
         entry.phase = Phase.UNDER_WAY

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from everbell.core.event import Event, Record
+from everbell.core.event import Event, Record, is_paused
 from everbell.engine.entry import Entry, Phase, until_settled
 from everbell.engine.floor import Floor
 from everbell.engine.intake import not_owner
@@ -134,7 +134,9 @@ class Edits:
     def _edited(self, entry: Entry, was: Phase | None, change: Change, *, made: bool, freed: bool) -> None:
         self._floor.forget(entry)
         after = change.after if made and isinstance(change, Move) else None
-        stays = after if after is not None and was is Phase.READY and after.due_at == entry.event.due_at else None
+        stays = None
+        if after is not None and was is Phase.READY and after.due_at == entry.event.due_at and not is_paused(after):
+            stays = after
         if after is not None and after.state == "scheduled" and (stays is None or after.key is None):
             self._floor.arrive(after)
         self._let_key_go_on(entry, stays, freed and made)

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from everbell.clock import Clock
+from everbell.core.amendment import amended
 from everbell.core.event import Event, Record, digest_of, status_of
 from everbell.core.retry import Outcome
 from everbell.core.spec import Draft, event_of
@@ -110,10 +111,7 @@ class Operations:
     async def change(self, tenant: str, event_id: str, fields: Mapping[str, Any], version: int | None) -> Seen:
         """Change some fields of `Event`. Raises `NotFound`, `Conflict`, `VersionMismatch`."""
         self._check_open()
-        changed = dict(fields)
-        if "due_at" in changed:
-            changed |= {"run_at": changed["due_at"], "attempt_count": 0}
-        return await self._change(tenant, event_id, changed, version)
+        return await self._change(tenant, event_id, fields, version)
 
     async def cancel(self, tenant: str, event_id: str, version: int | None = None) -> Seen:
         """No attempt starts after this returns.
@@ -180,12 +178,10 @@ class Operations:
         def edit(event: Event) -> Change:
             if event.state == "dead":
                 raise Conflict("the event is dead; redrive it, or cancel it and schedule another")
-            after = replace(event, **fields, state="scheduled", version=event.version + 1)
-            if "due_at" not in fields and "run_at" not in fields:
-                after = replace(after, state=event.state)
-            return Move(event, after, guarded=True)
+            return Move(event, amended(event, fields, self._clock.now()), guarded=True)
 
-        change = await self._edits.make(tenant, event_id, edit, version, frees="due_at" in fields)
+        frees = "due_at" in fields or "paused" in fields
+        change = await self._edits.make(tenant, event_id, edit, version, frees=frees)
         assert isinstance(change, Move)
         return self._seen(change.after)
 
@@ -238,7 +234,6 @@ class _Trial:
 def _replacement(draft: Draft) -> dict[str, Any]:
     return {
         "due_at": draft.due_at,
-        "run_at": draft.due_at,
         "to": draft.to,
         "payload": draft.payload,
         "content_type": draft.content_type,
@@ -247,6 +242,6 @@ def _replacement(draft: Draft) -> dict[str, Any]:
         "retry": draft.retry,
         "repeat": draft.repeat,
         "expires_ms": draft.expires_ms,
-        "attempt_count": 0,
         "occurrence": 1,
+        "course": None,
     }

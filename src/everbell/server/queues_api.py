@@ -12,8 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from everbell.channels.queue import LEASE_EVENTS_MAX, WAIT_MS_MAX, Lease
 from everbell.core.retry import Outcome
-from everbell.core.spec import Duration
-from everbell.core.time import DAY_MS, format_duration, parse_duration
+from everbell.core.time import DAY_MS, Duration, format_duration, parse_duration
 from everbell.engine.port import LeasesPort
 from everbell.errors import InvalidInput
 from everbell.server.bodies import Body

@@ -133,8 +133,7 @@ def test_what_is_wrong_is_refused_by_its_name(fields: dict[str, Any], field: str
         {"key": "k" * 513},
         {"tags": [""]},
         {"retry": {"max_attempts": 0}},
-        {"repeat": {}},
-        {"repeat": {"every": "1s", "cron": "* * * * *"}},
+        {"repeat": {"every": "1s", "misfire": "perhaps"}},
         {"headers": {"x": 1}},
     ],
 )

@@ -404,10 +404,11 @@ def test_connections_are_checked_by_the_servers_timer(run: Run, monkeypatch: pyt
     monkeypatch.setattr("everbell.server.http.CHECK_INTERVAL_S", 0.001)
 
     async def main() -> None:
-        limits = ServerLimits(idle_timeout_s=0.001, read_timeout_s=0.001)
-        async with serving(echo, limits) as server, connected(server) as idle, connected(server) as dripping:
-            dripping.writer.write(b"GET")
+        # Two servers: one that closes idle connections so soon might not wait for the first byte of a request.
+        async with serving(echo, ServerLimits(idle_timeout_s=0.001)) as server, connected(server) as idle:
             assert await idle.reader.read() == b""
+        async with serving(echo, ServerLimits(read_timeout_s=0.02)) as server, connected(server) as dripping:
+            dripping.writer.write(b"GET")
             assert (await dripping.answer()).status == 408
 
     run(main())

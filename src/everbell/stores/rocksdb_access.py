@@ -30,7 +30,7 @@ from rocksdict import (
     ReadOptions,
 )
 
-from everbell.errors import StoreBroken, StoreCorrupt, StoreError, StoreFull, StoreUnusable
+from everbell.errors import StoreBroken, StoreCorrupt, StoreError, StoreFull, StoreUnavailable, StoreUnusable
 
 _MIB = 1 << 20
 _NO_ROOM = ("No space left", "Disk quota exceeded")
@@ -141,7 +141,7 @@ def store_error(error: BaseException, doing: str) -> StoreError:
     """What an error of RocksDB means."""
     text = str(error)
     if isinstance(error, DbClosedError):
-        return StoreUnusable("the store is closed")
+        return StoreUnavailable("the store is closed, as this process is stopping: ask again in a moment")
     if any(words in text for words in _NO_ROOM):
         return StoreFull("the disk of the store is full: make room; nothing of this write was stored")
     if "Corruption" in text or "No such file" in text:

@@ -14,7 +14,7 @@ from rocksdict import Rdict
 
 from everbell.core.event import Event, Repeat
 from everbell.core.time import HOUR_MS
-from everbell.errors import Fenced, StoreBroken, StoreCorrupt, StoreError, StoreFull, StoreUnusable
+from everbell.errors import Fenced, StoreBroken, StoreCorrupt, StoreError, StoreFull, StoreUnavailable, StoreUnusable
 from everbell.stores.port import Add, Block, Change, Counts, Filter, Move
 from everbell.stores.rocksdb import RocksdbStore
 from everbell.stores.rocksdb_access import scan
@@ -408,9 +408,9 @@ def test_a_failed_write_that_is_not_about_room_ends_the_store(tmp_path: Path) ->
 def test_a_closed_store_says_so(tmp_path: Path) -> None:
     async def step(store: RocksdbStore) -> None:
         await store.close()
-        with pytest.raises(StoreUnusable, match="closed"):
+        with pytest.raises(StoreUnavailable, match="closed"):
             await store.get("shop", "x")
-        with pytest.raises(StoreUnusable, match="closed"):
+        with pytest.raises(StoreUnavailable, match="closed"):
             await store.apply([Add(event(1))], UNOWNED)
 
     visit(tmp_path, step)

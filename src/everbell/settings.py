@@ -121,6 +121,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("backups", "./everbell-backups", str, "the directory that copies of the store go to", "DIR"),
     Setting("max_body", "16MiB", lambda text: parse_size(text, "max_body"), "the largest request body", "SIZE"),
     Setting(
+        "max_bodies",
+        "128MiB",
+        lambda text: parse_size(text, "max_bodies"),
+        "the bodies of all requests under way together, in each process; at least max_body",
+        "SIZE",
+    ),
+    Setting(
         "allow_targets",
         "",
         _networks,
@@ -175,6 +182,7 @@ class Settings(Struct, frozen=True):
     reserve_disk_bytes: int
     backups: str
     body_bytes_max: int
+    bodies_bytes_max: int
     allow_targets: tuple[Network, ...]
     log_level: str
     ready_file: str
@@ -229,6 +237,7 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | N
         reserve_disk_bytes=values["reserve_disk"],
         backups=values["backups"],
         body_bytes_max=values["max_body"],
+        bodies_bytes_max=max(values["max_bodies"], values["max_body"]),
         allow_targets=values["allow_targets"] + (_LOOPBACK if _is_loopback(host) else ()),
         log_level=values["log_level"],
         ready_file=values["ready_file"],

@@ -18,10 +18,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
+from http import HTTPStatus
 from typing import cast
 
 import msgspec
 
+from everbell.server.held import HeldBodies
 from everbell.server.message import CLOSE, CONTINUE, Request, Response, encode
 from everbell.server.reader import Refused, RequestReader
 from everbell.server.service import Service
@@ -31,8 +34,9 @@ FLUSH_BYTES = 64 * 1024
 LINGER_S = 2.0
 RETRY_AFTER = (("retry-after", "1"),)
 
-# The answer or the future of it, method, raw path, and the `connection` line it is to carry.
-_Exchange = tuple[Response | asyncio.Future[Response], str, str, bytes]
+# The answer or the future of it, method, raw path, the `connection` line it is to carry, and the size of the body that
+# is held until then.
+_Exchange = tuple[Response | asyncio.Future[Response], str, str, bytes, int]
 
 
 class Connection(asyncio.Protocol):
@@ -42,6 +46,7 @@ class Connection(asyncio.Protocol):
         "_advancing",
         "_deaf",
         "_ending",
+        "_held",
         "_hung_up",
         "_lingers",
         "_lost",
@@ -70,6 +75,7 @@ class Connection(asyncio.Protocol):
         self._service = service
         self._pipelined_max = service.limits.pipelined_max
         self._time = service.loop.time
+        self._held = service.held
         self._unparsed: bytes | memoryview = b""
         self._waiting: deque[tuple[Request, bytes]] = deque()
         self._pending: deque[_Exchange] = deque()
@@ -97,10 +103,9 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         address = str(peer[0]) if isinstance(peer, tuple) else ""
         service = self._service
-        self._reader = RequestReader(service.limits, service.heads, self, address, self._time, self._take)
+        self._reader = RequestReader(service.limits, service.heads, service.held, self, address, self._time, self._take)
         if not self._service.enter(self):
-            refusal = self._service.problem(503, "The server has too many connections: try again in a second.")
-            self._refuse(msgspec.structs.replace(refusal, headers=refusal.headers + RETRY_AFTER))
+            self._refuse(self._problem(503, "The server has too many connections: try again in a second."))
         elif self._service.draining:
             self._hang_up()
 
@@ -118,11 +123,22 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = self._deaf = self.gone = True
         self._unparsed = b""
-        self._waiting.clear()
-        self._pending.clear()
+        self._let_go()
         self._out.clear()
         self._reader.close()
         self._service.leave(self)
+
+    def _let_go(self) -> None:
+        """Nobody waits for answers any more. A body is held for as long as its handler is at work."""
+        for request, _ in self._waiting:
+            self._held.give_back(len(request.body))
+        for answer, _, _, _, body_bytes in self._pending:
+            if isinstance(answer, Response) or answer.done():
+                self._held.give_back(body_bytes)
+            else:
+                answer.add_done_callback(partial(_give_back, self._held, body_bytes))
+        self._waiting.clear()
+        self._pending.clear()
 
     def pause_writing(self) -> None:
         self._stalled = True
@@ -150,7 +166,7 @@ class Connection(asyncio.Protocol):
                 self._transport.abort()
         elif self._reader.in_message and not self._deaf:
             if not self._reading_paused and now_s - self._reader.began_s >= limits.read_timeout_s:
-                self._refuse(self._service.problem(408, "The request did not arrive in time: send it again."))
+                self._refuse(self._problem(408, "The request did not arrive in time: send it again."))
         elif waited_s >= limits.idle_timeout_s and not self._busy():
             self._hang_up()
 
@@ -197,13 +213,14 @@ class Connection(asyncio.Protocol):
             reader.feed(data)
         except Refused as refused:
             self._stop_listening()
-            self._refusal = self._service.problem(refused.status, refused.detail)
+            self._refusal = self._problem(refused.status, refused.detail)
         if reader.ended:
             self._stop_listening()
 
     def _take(self, request: Request, connection: bytes) -> None:
         """A request is complete (the reader calls this)."""
         if self._ending or self._hung_up:
+            self._held.give_back(len(request.body))
             return
         if self._waiting or self._stalled or len(self._pending) >= self._pipelined_max:
             self._waiting.append((request, connection))
@@ -212,14 +229,16 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, request: Request, connection: bytes) -> None:
         answer = self._service.answer(request)
+        body_bytes = len(request.body)
         if not isinstance(answer, Response):
             if not answer.done():
-                self._pending.append((answer, request.method, request.raw_path, connection))
+                self._pending.append((answer, request.method, request.raw_path, connection, body_bytes))
                 answer.add_done_callback(self._on_answer)
                 return
             answer = self._service.response_of(answer, request.method, request.raw_path)
+        self._held.give_back(body_bytes)
         if self._pending:
-            self._pending.append((answer, request.method, request.raw_path, connection))
+            self._pending.append((answer, request.method, request.raw_path, connection, 0))
         else:
             self._emit(answer, request.method, request.raw_path, connection)
 
@@ -230,12 +249,13 @@ class Connection(asyncio.Protocol):
             return
         pending = self._pending
         while pending:
-            answer, method, raw_path, connection = pending[0]
+            answer, method, raw_path, connection, body_bytes = pending[0]
             if not isinstance(answer, Response):
                 if not answer.done():
                     break
                 answer = self._service.response_of(answer, method, raw_path)
             pending.popleft()
+            self._held.give_back(body_bytes)
             self._emit(answer, method, raw_path, connection)
         self._advance()
 
@@ -299,6 +319,13 @@ class Connection(asyncio.Protocol):
     def _stop_listening(self) -> None:
         self._deaf = True
         self._unparsed = b""
+        self._reader.drop()
+
+    def _problem(self, status: int, detail: str) -> Response:
+        problem = self._service.problem(status, detail)
+        if status != HTTPStatus.SERVICE_UNAVAILABLE:
+            return problem
+        return msgspec.structs.replace(problem, headers=problem.headers + RETRY_AFTER)
 
     def _refuse(self, refusal: Response) -> None:
         self._stop_listening()
@@ -316,3 +343,7 @@ class Connection(asyncio.Protocol):
             self._transport.write_eof()
         else:
             self._transport.close()
+
+
+def _give_back(held: HeldBodies, body_bytes: int, _: object) -> None:
+    held.give_back(body_bytes)

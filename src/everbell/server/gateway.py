@@ -54,7 +54,7 @@ class Gateway:
             lambda: self._metrics,
             backup=lambda: link.call("backup"),
         )
-        limits = ServerLimits(body_bytes_max=self._plan.body_bytes_max)
+        limits = ServerLimits(body_bytes_max=self._plan.body_bytes_max, bodies_bytes_max=self._plan.bodies_bytes_max)
         guard = PagesGuard(api, on_loopback=self._plan.on_loopback)
         server = HttpServer(guard, limits=limits, on_problem=server_problem)
         await server.start(socket.socket(fileno=self._plan.listener))

@@ -28,6 +28,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     listener: int
     link: int
     body_bytes_max: int
+    bodies_bytes_max: int
     log_level: str
     on_loopback: bool
     default: Tenant
@@ -86,6 +87,7 @@ class Gateways:
             self._listener.fileno(),
             far.fileno(),
             settings.body_bytes_max,
+            settings.bodies_bytes_max,
             settings.log_level,
             settings.on_loopback,
             settings.tenants.default,

@@ -10,6 +10,7 @@ class ServerLimits:
     """Limits of one HTTP server; what lies beyond each is told to the client with the status named."""
 
     body_bytes_max: int = 16 * 1024 * 1024  # 413
+    bodies_bytes_max: int = 128 * 1024 * 1024  # 503; the bodies of all requests under way, over all connections
     header_bytes_max: int = 16 * 1024  # 431; all headers of a request together
     request_line_bytes_max: int = 8 * 1024  # 414; the request target
     read_timeout_s: float = 30.0  # 408; from the first byte of a request to its last, and to take an answer
@@ -21,3 +22,5 @@ class ServerLimits:
         for field in fields(self):
             if getattr(self, field.name) <= 0:
                 raise ValueError(f"{field.name} must be more than 0")
+        if self.bodies_bytes_max < self.body_bytes_max:
+            raise ValueError("bodies_bytes_max must leave room for a body of body_bytes_max")

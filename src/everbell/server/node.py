@@ -146,7 +146,9 @@ class Node:
             self._metrics,
             backup=self._backup,
         )
-        limits = ServerLimits(body_bytes_max=self._settings.body_bytes_max)
+        limits = ServerLimits(
+            body_bytes_max=self._settings.body_bytes_max, bodies_bytes_max=self._settings.bodies_bytes_max
+        )
         guard = PagesGuard(api, on_loopback=self._settings.on_loopback)
         server = HttpServer(guard, limits=limits, on_problem=server_problem)
         await server.start(listener)

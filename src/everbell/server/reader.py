@@ -16,10 +16,12 @@ from collections.abc import Callable
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from everbell.server.heads import KnownHead, KnownHeads
+from everbell.server.held import HeldBodies
 from everbell.server.limits import ServerLimits
 from everbell.server.message import CLOSE, KEEP_ALIVE, Client, Request
 
 Deliver = Callable[[Request, bytes], None]
+"""Whoever is given a request gives its body back to `HeldBodies` when it was answered."""
 
 # Of the request line, what is not its target; and white space that a client may put around values.
 _HEAD_SLACK_BYTES = 256
@@ -53,6 +55,7 @@ class RequestReader:
         "_head",
         "_headers",
         "_heads",
+        "_held",
         "_keep_alive",
         "_limits",
         "_lines",
@@ -75,6 +78,7 @@ class RequestReader:
         self,
         limits: ServerLimits,
         heads: KnownHeads,
+        held: HeldBodies,
         client: Client,
         peer: str,
         time: Callable[[], float],
@@ -82,12 +86,14 @@ class RequestReader:
     ) -> None:
         self._limits = limits
         self._heads = heads
+        self._held = held
         self._client = client
         self._peer = peer
         self._time = time
         self._deliver = deliver
         self._parser = HttpRequestParser(self)
         self._head = b""
+        self._body: bytes | bytearray = b""
         self._lines: list[tuple[bytes, bytes]] = []
         self._silent_bytes = -1  # Not counting; see _count_silence.
         self._seen_bytes = 0
@@ -116,8 +122,15 @@ class RequestReader:
 
     def close(self) -> None:
         """Break the cycle of references with the parser: a closed connection is freed at once, not by the collector."""
+        self.drop()
         self.ended = True
         del self._parser
+
+    def drop(self) -> None:
+        """Let go of the body that is on its way: nobody will have it."""
+        if self.in_message:
+            self._held.give_back(len(self._body))
+            self._body = b""
 
     def _deliver_if_known(self, data: bytes) -> bool:
         head_bytes = data.find(b"\r\n\r\n") + 4
@@ -130,6 +143,8 @@ class RequestReader:
             return False
         method, target, headers, connection, _ = known
         body = data[head_bytes:] if body_bytes else b""
+        if not self._held.take(body_bytes):
+            raise self._too_busy()
         self._deliver(Request(method, target, headers.copy(), body, self._peer, self._client), connection)
         return True
 
@@ -179,7 +194,7 @@ class RequestReader:
     def on_message_begin(self) -> None:
         self.in_message = True
         self._url = b""
-        self._body: bytes | bytearray = b""
+        self._body = b""
         self._lines.clear()
         self._silent_bytes = -1
 
@@ -213,6 +228,8 @@ class RequestReader:
             raise self._body_too_large()
 
     def on_body(self, chunk: bytes) -> None:
+        if not self._held.take(len(chunk)):
+            raise self._too_busy()
         # A list of chunks would let a client that sends tiny ones take forty times the limit in object headers.
         if not self._body:
             self._body = chunk
@@ -234,6 +251,7 @@ class RequestReader:
             target = self._url.decode("ascii")
             request = Request(self._method, target, headers, body, self._peer, self._client)
         except ValueError as error:
+            self._held.give_back(len(body))
             raise Refused(400, f"The request target cannot be read: {error}.") from None
         if not self._keep_alive:
             self.ended = True
@@ -285,6 +303,9 @@ class RequestReader:
     def _body_too_large(self) -> Refused:
         limit = self._limits.body_bytes_max
         return Refused(413, f"The body is larger than {limit} bytes: send it in several requests.")
+
+    def _too_busy(self) -> Refused:
+        return Refused(503, "The server holds too many requests: try again in a second.")
 
     def _head_too_large(self) -> Refused:
         return Refused(431, f"The headers are larger than {self._limits.header_bytes_max} bytes: send fewer.")

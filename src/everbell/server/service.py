@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from everbell.server.heads import KnownHeads
+from everbell.server.held import HeldBodies
 from everbell.server.limits import ServerLimits
 from everbell.server.message import Handler, Request, Response, problem
 
@@ -44,6 +45,7 @@ class Service:
         "_welcome",
         "draining",
         "heads",
+        "held",
         "limits",
         "loop",
         "problem",
@@ -64,6 +66,7 @@ class Service:
         self.loop = loop
         self.draining = False
         self.heads = KnownHeads()
+        self.held = HeldBodies(limits.bodies_bytes_max)
         self.quiet = asyncio.Event()
         self.quiet.set()
         self._welcome: set[Guest] = set()

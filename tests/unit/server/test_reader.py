@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from everbell.server import heads
 from everbell.server.heads import KnownHeads
+from everbell.server.held import HeldBodies
 from everbell.server.limits import ServerLimits
 from everbell.server.message import CLOSE, KEEP_ALIVE, Request
 from everbell.server.reader import Refused, RequestReader
@@ -39,7 +40,9 @@ class Reading:
     def __init__(self, limits: ServerLimits | None = None, known: KnownHeads | None = None) -> None:
         self.requests: list[Read] = []
         self.known = KnownHeads() if known is None else known
-        self.reader = RequestReader(limits or ServerLimits(), self.known, self, "192.0.2.7", lambda: 5.0, self._take)
+        limits = limits or ServerLimits()
+        held = HeldBodies(limits.bodies_bytes_max)
+        self.reader = RequestReader(limits, self.known, held, self, "192.0.2.7", lambda: 5.0, self._take)
 
     def _take(self, request: Request, connection: bytes) -> None:
         assert request.peer == "192.0.2.7"

@@ -53,7 +53,7 @@ class MemoryLog:
         """See the port."""
         start = after - self._shared.trimmed
         if start < 0:
-            raise Trimmed(after)
+            raise Trimmed.at(after)
         return self._shared.entries[start : start + limit]
 
     async def wait(self, after: int, timeout_s: float) -> None:

@@ -92,7 +92,7 @@ class PostgresLog:
         """See the port."""
         rows = await self._entries.ask(_READ, after, limit)
         if rows[0]["trimmed"] > after:
-            raise Trimmed(after)
+            raise Trimmed.at(after)
         return [Entry(row["index"], row["data"]) for row in rows if row["index"] is not None]
 
     async def wait(self, after: int, timeout_s: float) -> None:

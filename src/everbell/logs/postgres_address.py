@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from everbell.errors import LogUnusable
 
 _EXAMPLE = "postgresql://user:password@host:5432/database?schema=everbell"
+_HOST = re.compile(r"(\[[^\]]*\]|[^][:@]*)(:[0-9]{1,5})?")
 _SCHEMA = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,47}")
 """Short enough that the name of the channel of notifications, which has a prefix, is not cut."""
 
@@ -38,6 +39,10 @@ def read_address(url: str) -> Address:
     try:
         parts = urlsplit(url)
         options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        place = parts.netloc.rpartition("@")[2]
+        # A password with a / in it would be taken for a part of the path.
+        if "@" in parts.path or not all(_HOST.fullmatch(host) for host in place.split(",")):
+            raise ValueError("not a host")
     except ValueError:
         # The original error would quote parts of the URL.
         raise LogUnusable(f"the URL of the log cannot be read: write it like {_EXAMPLE}") from None
@@ -50,7 +55,6 @@ def read_address(url: str) -> Address:
             "as in schema=everbell"
         )
     rest = urlencode([(name, value) for name, value in options if name != "schema"])
-    place = parts.netloc.rpartition("@")[2]
     database = parts.path.strip("/")
     return Address(
         parts._replace(query=rest, fragment="").geturl(),

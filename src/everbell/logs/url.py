@@ -21,8 +21,8 @@ _KNOWN = (
 
 async def open_log(url: str, *, timeout_s: float = ANSWER_S) -> Log:
     """Open the log, or make it. Raises `LogUnusable`, `LogCorrupt`, or `LogUnavailable` when trying again may help."""
-    scheme, _, rest = url.partition(":")
-    if scheme == "memory" and not rest:
+    scheme, colon, rest = url.partition(":")
+    if scheme == "memory" and colon and not rest:
         from everbell.logs.memory import SharedLog
 
         return SharedLog().handle()

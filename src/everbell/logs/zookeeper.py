@@ -83,7 +83,7 @@ class ZookeeperLog:
                 call("get_async", f"{self._root}/trimmed"),
             )
             if int(content) > after:
-                raise Trimmed(after)
+                raise Trimmed.at(after)
             for index, answer in zip(indices, answers, strict=True):
                 if isinstance(answer, NoNodeError):
                     return entries

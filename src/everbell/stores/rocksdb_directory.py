@@ -25,7 +25,7 @@ PARTITIONS_MAX = 0xFFFF
 
 MARKER = "everbell.json"
 _DRAFT = "everbell.json.new"
-_NOT_OURS_BUT_HARMLESS = {"lost+found"}
+_NOT_OURS_BUT_HARMLESS = {"lost+found", "cluster"}  # of the file system, and of the log (logs/local.py)
 
 
 class Marker(msgspec.Struct, frozen=True):

@@ -60,7 +60,7 @@ class AbortJoin(_Command, frozen=True, tag="abort-join"):
 
 
 class Leave(_Command, frozen=True, tag="leave"):
-    """A member leaves. It has stopped and drained everything that it owned."""
+    """A member leaves. It has stopped and drained everything that it owned, and starts nothing any more."""
 
     member: str
 

@@ -162,9 +162,9 @@ class Stage:
                 peer.end()
 
     def _start(self, peer: Peer, partition: int, epoch: int) -> None:
-        others = [other.me for other in self.alive if partition in other.running and other.me not in self.ended]
-        assert not others, f"{peer.me} and {others} run partition {partition}"
         if not peer.is_leaving:
+            others = [other.me for other in self.alive if partition in other.running]
+            assert not others, f"{peer.me} and {others} run partition {partition}"
             peer.running[partition] = epoch
 
     def ask_to_join(self, peer: Peer) -> None:

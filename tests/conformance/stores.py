@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,24 @@ async def find_all(store: Store, filter: Filter, limit: int) -> list[Event | Rec
             return found
         assert page.cursor != cursor, "the search does not get on"
         cursor = page.cursor
+
+
+async def page_without(
+    store: Store, partition: int, until_at: int, limit: int, without: Sequence[tuple[str, str]]
+) -> tuple[list[Event], int]:
+    """The same, as far as it is not left out, and how many were."""
+    events: list[Event] = []
+    after, left_out = -1, 0
+    while True:
+        page = await store.page(partition, after, until_at, limit, without)
+        assert len(page.events) <= limit
+        events.extend(page.events)
+        left_out += page.left_out
+        if not page.more:
+            return events, left_out
+        last = page.events[-1].position if page.last is None else page.last
+        assert last > after, "the pages do not get on"
+        after = last
 
 
 async def page_all(store: Store, partition: int, until_at: int, limit: int) -> tuple[list[Event], int | None]:

@@ -27,7 +27,7 @@ from everbell.stores.port import (
     Store,
     Unblock,
 )
-from tests.conformance.stores import NOW, PARTITIONS, STORES, event, find_all, finish, page_all, record
+from tests.conformance.stores import NOW, PARTITIONS, STORES, event, find_all, finish, page_all, page_without, record
 
 Epochs = Mapping[int, int]
 Scenario = Callable[[Store, Epochs], Awaitable[None]]
@@ -117,6 +117,29 @@ def test_pages_come_in_order_of_position_and_end_where_asked(store: Store) -> No
         assert (await store.page(1, -1, NOW - 1, 10)).next_at == NOW
         full = await store.page(1, -1, NOW + 3, 3)
         assert (full.more, full.next_at) == (False, NOW + 7)
+
+    play(store, scenario)
+
+
+def test_a_page_leaves_out_no_more_than_what_nobody_wants(store: Store) -> None:
+    crowded = "http://crowded.example:8080"
+    herd = [event(n, due_in=n, partition=1, to=f"{crowded}/{n}" if n % 2 else crowded) for n in range(1, 41)]
+    others = [
+        event(50, due_in=5, partition=1, to=f"{crowded}/", tenant="bank"),
+        event(51, due_in=6, partition=1, to=f"{crowded}/", key="k"),
+        event(52, due_in=41, partition=1, to=f"{crowded}0/"),
+        event(53, due_in=42, partition=1, to="queue:work"),
+    ]
+    without = [("shop", crowded), ("shop", "queue:wor")]
+
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        await make(store, epochs, *map(Add, herd + others))
+        for limit in (1, 2, 3, 100):
+            found, left_out = await page_without(store, 1, FAR, limit, without)
+            assert [event for event in found if event not in herd] == others
+            assert left_out == len(herd + others) - len(found)
+            found, left_out = await page_without(store, 1, NOW + 4, limit, without)
+            assert left_out == 4 - len(found)
 
     play(store, scenario)
 

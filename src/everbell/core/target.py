@@ -14,6 +14,8 @@ from everbell.errors import InvalidInput
 
 TARGET_LENGTH_MAX = 2_048
 
+_SCHEME_LENGTH_MAX = len("https://")
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 
 
@@ -33,6 +35,15 @@ def group_of(target: str) -> str:
     if scheme in ("http", "https") and rest.startswith("//"):
         return _authority(target)
     raise InvalidInput(f"{target[:64]!r} is not a target; write https://…, http://…, queue:name or handler:name", "to")
+
+
+def stem_of(target: str) -> str:
+    """A part of the target that decides its group: of a URL what comes before its path, as it was written.
+
+    Cheaper than the group itself, and there are few of them even where every event has a URL of its own.
+    """
+    end = target.find("/", _SCHEME_LENGTH_MAX)
+    return target if end < 0 else target[:end]
 
 
 def _authority(url: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Sequence
 
 from everbell.channels.port import Channel
 from everbell.core.event import Event
-from everbell.core.target import group_of
+from everbell.core.target import group_of, stem_of
 from everbell.core.tenant import Tenants
 from everbell.engine.agenda import Agenda
 from everbell.engine.dispatcher import Dispatcher
@@ -21,6 +21,7 @@ from everbell.engine.partition import Partition
 from everbell.errors import EverbellError
 
 _FLOWS_KEPT = 10_000
+_STEMS_KEPT = 10_000
 
 
 class Floor:
@@ -46,6 +47,8 @@ class Floor:
         self._tenants = tenants
         self._channel_for = channel_for
         self._flows: dict[tuple[str, str], Flow] = {}
+        self._groups: dict[str, str] = {}
+        """By the stem of a target."""
         self._near_at = near_at
         self.on_room: Callable[[], None] = lambda: None
         self.on_early: Callable[[int], None] = lambda run_at: None
@@ -74,6 +77,7 @@ class Floor:
         flow = self.flow_of(event)
         if partition.skips and (skip := partition.skip_for(event, flow)) is not None:
             skip.leave(event)
+            flow.leave(event)
             return False
         entry = Entry(event, flow, self._dispatcher)
         if not self.budget.allows(flow, entry.cost):
@@ -84,7 +88,10 @@ class Floor:
         return True
 
     def admit_left_behind(self, event: Event, partition: Partition, flow: Flow) -> bool:
-        """Take in an event that stayed behind the skip of `flow`; False when that flow still has no room for it."""
+        """Take in an event that may have stayed behind the skip of `flow`; False when that flow still has no room.
+
+        It may be of another flow: one with the same key, or one that a store took for this one.
+        """
         if event.sequence in self.entries:
             return True
         own = self.flow_of(event)
@@ -159,16 +166,25 @@ class Floor:
         return [entry for entry in self.entries.values() if entry.event.partition in partitions]
 
     def flow_of(self, event: Event) -> Flow:
-        try:
-            group = group_of(event.to)
-        except EverbellError:
-            # Checked when it came in; if rules have tightened since, it still has to end in a recorded state.
-            group = event.to
+        stem = stem_of(event.to)
+        group = self._groups.get(stem)
+        if group is None:
+            group = self._group_of(event.to)
+            if len(self._groups) >= _STEMS_KEPT:
+                self._groups.clear()
+            self._groups[stem] = group
         flow = self._flows.get((event.tenant, group))
         if flow is None:
             flow = Flow(self._tenants.policy(event.tenant), group, self._channel_for(group))
             self._flows[event.tenant, group] = flow
         return flow
+
+    def _group_of(self, target: str) -> str:
+        try:
+            return group_of(target)
+        except EverbellError:
+            # Checked when it came in; if rules have tightened since, it still has to end in a recorded state.
+            return target
 
     def flows(self) -> list[Flow]:
         return list(self._flows.values())

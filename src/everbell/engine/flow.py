@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from everbell.channels.port import Channel
 from everbell.core.event import Event
 from everbell.core.keyfilter import KeyFilter
+from everbell.core.target import stem_of
 from everbell.core.tenant import Tenant
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ EVENT_OVERHEAD_BYTES = 1_000
 """About what an event costs in memory besides its payload."""
 
 _SKIPPED_KEYS_BITS = 32_768
+_STEMS_MAX = 16
 
 
 class Skip:
@@ -67,6 +69,7 @@ class Flow:
         "left_bytes",
         "ready",
         "skips",
+        "stems",
         "tenant",
     )
 
@@ -82,6 +85,13 @@ class Flow:
         self.skips: dict[int, Skip] = {}
         self.left_bytes = 0
         """What the last event that it had no room for would have cost."""
+        self.stems: set[str] = set()
+        """Of the targets of events that were left behind, some: by them a store tells what it need not read."""
+
+    def leave(self, event: Event) -> None:
+        """An event of this flow stays in the store."""
+        if event.key is None and len(self.stems) < _STEMS_MAX:
+            self.stems.add(stem_of(event.to))
 
     @property
     def idle(self) -> bool:

@@ -16,7 +16,7 @@ import logging
 from functools import partial
 
 from everbell.clock import Clock
-from everbell.core.event import Event, position, position_at
+from everbell.core.event import position, position_at
 from everbell.core.time import DAY_MS
 from everbell.engine.agenda import NEVER
 from everbell.engine.floor import Floor
@@ -120,11 +120,15 @@ class Loader:
 
     async def _read_front(self, partition: Partition, until_at: int) -> None:
         epoch = partition.epoch
-        page = await self._store.page(partition.index, partition.checkpoint, until_at, self._page_events)
+        # What stays behind a skip is not even read: a herd that does not fit into memory lies between all the others.
+        # Where somebody has no room and nobody has a skip yet, a short page tells whose events lie here.
+        unwanted = partition.unwanted()
+        limit = self._page_events if unwanted or not self._floor.starved else max(self._page_events // 8, 1)
+        page = await self._store.page(partition.index, partition.checkpoint, until_at, limit, unwanted)
         await self._bury(page)
         if partition.epoch != epoch:
             return  # Lost while it was being read.
-        self._step_events += len(page.events)
+        self._step_events += len(page.events) + page.left_out
         for event in page.events:
             self._floor.admit(event, partition)
         if page.more:
@@ -159,14 +163,15 @@ class Loader:
         """Read what lies behind one skip; returns whether there was room for all of it."""
         skip = flow.skips[partition.index]
         until_at = min(position_at(partition.checkpoint), self._step_behind(flow, skip))
-        page = await self._store.page(partition.index, skip.position - 1, until_at, self._page_events)
+        unwanted = partition.unwanted(besides=flow)
+        page = await self._store.page(partition.index, skip.position - 1, until_at, self._page_events, unwanted)
         await self._bury(page)
         if flow.skips.get(partition.index) is not skip:
             return True  # The partition was lost while it was being read.
         for event in page.events:
             if event.position > partition.checkpoint:
                 break
-            if self._is_behind(event, flow, skip) and not self._floor.admit_left_behind(event, partition, flow):
+            if not self._floor.admit_left_behind(event, partition, flow):
                 skip.position = event.position
                 return False
         else:
@@ -184,9 +189,6 @@ class Loader:
         others = (other.position for other in flow.skips.values() if other is not skip)
         return position_at(max(skip.position, min(others, default=skip.position))) + self._step_ms
 
-    def _is_behind(self, event: Event, flow: Flow, skip: Skip) -> bool:
-        return self._floor.flow_of(event) is flow or skip.concerns(event)
-
     async def _bury(self, page: Page) -> None:
         for poison in page.poison:
             await bury(self._store, poison)
@@ -200,6 +202,8 @@ async def bury(store: Store, poison: Poison) -> None:
 
 def _last_position(page: Page) -> int:
     """How far a page got; poison counts, for it was read too."""
+    if page.last is not None:
+        return page.last
     events = [event.position for event in page.events[-1:]]
     poison = [position(row.run_at, row.sequence) for row in page.poison[-1:]]
     return max(events + poison)

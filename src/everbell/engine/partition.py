@@ -92,8 +92,15 @@ class Partition:
         if skip is None:
             skip = self.skips[flow] = flow.skips[self.index] = Skip(event.position)
         skip.leave(event)
+        flow.leave(event)
 
     def unskip(self, flow: Flow) -> None:
         """Nothing of the flow is left behind any more."""
         del self.skips[flow]
         del flow.skips[self.index]
+        if not flow.skips:
+            flow.stems.clear()
+
+    def unwanted(self, besides: Flow | None = None) -> list[tuple[str, str]]:
+        """The (tenant, stem of the target) of events that stay behind a skip, so that nobody need read them."""
+        return [(flow.tenant.name, stem) for flow in self.skips if flow is not besides for stem in flow.stems]

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from everbell.core.event import Event, Record, position
 from everbell.core.ids import SEQUENCE_MAX, is_made
@@ -32,7 +34,7 @@ from everbell.stores.port import (
     Refusal,
     Unblock,
 )
-from everbell.stores.semantics import check_claim, check_fence, check_raise, is_current
+from everbell.stores.semantics import check_claim, check_fence, check_raise, is_current, is_left_out
 
 
 class MemoryStore:
@@ -147,13 +149,20 @@ class MemoryStore:
             del shelf[index]
         self._shelves.events.pop(event.sequence, None)
 
-    async def page(self, partition: int, after: int, until_at: int, limit: int) -> Page:
+    async def page(
+        self, partition: int, after: int, until_at: int, limit: int, without: Collection[tuple[str, str]] = ()
+    ) -> Page:
         """See the port."""
         shelf = self._shelves.scheduled[partition]
         start = bisect_right(shelf, after)
         stop = bisect_right(shelf, position(until_at, SEQUENCE_MAX))
         next_at = shelf[stop] >> 56 if start <= stop < len(shelf) else None
-        return self._page(shelf, start, stop, limit, next_at)
+        page = self._page(shelf, start, stop, limit, next_at)
+        if not without:
+            return page
+        events = [event for event in page.events if not is_left_out(event, without)]
+        left_out = len(page.events) - len(events)
+        return replace(page, events=events, left_out=left_out, last=shelf[start + limit - 1] if page.more else None)
 
     async def waiting(self, partition: int, tenant: str, key: str, after: int, limit: int) -> Page:
         """See the port."""

@@ -16,7 +16,7 @@ Rules that every store keeps, and that `tests/conformance/test_store.py` checks 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -105,6 +105,10 @@ class Page(Struct, frozen=True):
     more: bool
     next_at: int | None = None
     poison: Sequence[Poison] = ()
+    left_out: int = 0
+    """How many events were left out because nobody wants them now."""
+    last: int | None = None
+    """If there is more: how far the page got. None: as far as the last event or poison in it."""
 
 
 class Filter(Struct, frozen=True):
@@ -171,8 +175,16 @@ class Store(Protocol):
         """
         ...
 
-    async def page(self, partition: int, after: int, until_at: int, limit: int) -> Page:
-        """Scheduled events of a partition with `after` < position, due until `until_at`, in order."""
+    async def page(
+        self, partition: int, after: int, until_at: int, limit: int, without: Collection[tuple[str, str]] = ()
+    ) -> Page:
+        """Scheduled events of a partition with `after` < position, due until `until_at`, in order.
+
+        `without` names tenants and stems of targets (`core.target.stem_of`) whose events nobody wants now: those that
+        have no key may be left out. A store that cannot tell them more cheaply than by decoding leaves out none; one
+        that tells them by a hash may, by a rare chance, leave out another, so whoever asks must not take what is
+        missing for finished.
+        """
         ...
 
     async def waiting(self, partition: int, tenant: str, key: str, after: int, limit: int) -> Page:

@@ -15,7 +15,7 @@ nothing else is in the same apply.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from everbell.core.event import Event, Record
@@ -113,7 +113,9 @@ class PostgresStore:
     def _is_relaxed(self, changes: Sequence[Change]) -> bool:
         return self._relaxed is not None and all(map(self._relaxed, set(map(tenant_of_change, changes))))
 
-    async def page(self, partition: int, after: int, until_at: int, limit: int) -> Page:
+    async def page(
+        self, partition: int, after: int, until_at: int, limit: int, without: Collection[tuple[str, str]] = ()
+    ) -> Page:
         """See the port."""
         async with self._lock:
             return await self._link.ask(lambda link: read_page(link, partition, after, until_at, limit))

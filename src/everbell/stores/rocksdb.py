@@ -14,7 +14,7 @@ reading, and opens the database again before a later apply, as soon as there is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -157,11 +157,13 @@ class RocksdbStore:
                 await self._sync()
             return batch.refusals
 
-    async def page(self, partition: int, after: int, until_at: int, limit: int) -> Page:
+    async def page(
+        self, partition: int, after: int, until_at: int, limit: int, without: Collection[tuple[str, str]] = ()
+    ) -> Page:
         """See the port."""
         front = position(self._fronts.at[partition], 0) - 1
         with reading:
-            return read_page(self._db, partition, max(after, front), until_at, limit)
+            return read_page(self._db, partition, max(after, front), until_at, limit, without)
 
     async def waiting(self, partition: int, tenant: str, key: str, after: int, limit: int) -> Page:
         """See the port."""

@@ -22,13 +22,14 @@ from everbell.stores.rocksdb_fronts import Fronts
 from everbell.stores.rocksdb_rows import (
     DEAD,
     ENDED,
-    EVENT_FORMAT,
+    NO_LABEL,
     PENDING,
     BadRow,
     Tally,
     counts_row,
     encode,
-    event_row,
+    head_of,
+    labelled_row,
     number_row,
     read_event,
     read_record,
@@ -84,7 +85,8 @@ class Batch:
                     partition, sequence = event.partition, event.sequence
                     if run_at < fronts[partition]:
                         self._fronts.lower(partition, run_at)
-                    put(place(b"E", partition, run_at, sequence), EVENT_FORMAT + row(event))
+                    head = head_of(event.tenant, event.to) if event.key is None else NO_LABEL
+                    put(place(b"E", partition, run_at, sequence), head + row(event))
                     if event.tenant != tenant:
                         tenant = event.tenant
                         tally = self._tally(tenant)
@@ -190,7 +192,7 @@ class Batch:
 
     def _put(self, event: Event) -> bytes:
         place = keys.event_key(event)
-        self.batch.put(place, event_row(event))
+        self.batch.put(place, labelled_row(event))
         if event.state == "scheduled" and event.run_at < self._fronts.at[event.partition]:
             self._fronts.lower(event.partition, event.run_at)
         return place

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 
 from rocksdict import Rdict
 
-from everbell.core.event import Event, Record, position_at
+from everbell.core.event import Event, Record, position, position_at
 from everbell.core.ids import SEQUENCE_MAX, is_made, place_in
 from everbell.errors import StoreCorrupt
 from everbell.stores import rocksdb_keys as keys
 from everbell.stores.port import Page, Poison
 from everbell.stores.rocksdb_access import get_many, scan
 from everbell.stores.rocksdb_batch import stored_at_index
-from everbell.stores.rocksdb_rows import BadRow, read_event, read_number, read_record
+from everbell.stores.rocksdb_rows import HEAD_BYTES, BadRow, head_of_stem, read_event, read_number, read_record
+from everbell.stores.semantics import LEFT_OUT_PER_EVENT
 
 _HOURS_AT_ONCE = 256
 
 
-def read_page(db: Rdict, partition: int, after: int, until_at: int, limit: int) -> Page:
+def read_page(
+    db: Rdict, partition: int, after: int, until_at: int, limit: int, without: Collection[tuple[str, str]]
+) -> Page:
     """A page of scheduled events."""
     prefix = keys.partition_prefix(b"E", partition)
     rows = scan(db, prefix + _beyond(after), keys.after_prefix(prefix))
     last = prefix + keys.within(until_at, SEQUENCE_MAX) if until_at >= 0 else prefix
-    return _read_rows(rows, partition, last, limit)
+    heads = frozenset(head_of_stem(tenant, stem) for tenant, stem in without)
+    return _read_rows(rows, partition, last, limit, heads)
 
 
 def read_line(db: Rdict, partition: int, tenant: str, key: str, after: int, limit: int) -> Page:
@@ -33,26 +37,40 @@ def read_line(db: Rdict, partition: int, tenant: str, key: str, after: int, limi
     return _read_rows(scan(db, prefix + _beyond(after), end), partition, end, limit)
 
 
-def _beyond(position: int) -> bytes:
+def _beyond(place: int) -> bytes:
     """The end of the first key after a position."""
-    start = max(position + 1, 0)
+    start = max(place + 1, 0)
     return keys.within(position_at(start), start & SEQUENCE_MAX)
 
 
-def _read_rows(rows: Iterator[tuple[bytes, bytes]], partition: int, last: bytes, limit: int) -> Page:
-    """A page of the rows up to the key `last`."""
+def _read_rows(
+    rows: Iterator[tuple[bytes, bytes]],
+    partition: int,
+    last: bytes,
+    limit: int,
+    heads: Container[bytes] = frozenset(),
+) -> Page:
+    """A page of the rows up to the key `last`, without those with one of the heads."""
     events: list[Event] = []
     poison: list[Poison] = []
+    left = limit
+    left_out, left_out_max = 0, limit * LEFT_OUT_PER_EVENT
+    place = last
     for key, row in rows:
         if key > last:
-            return Page(events, False, keys.place_of(key)[0], poison)
-        if len(events) + len(poison) >= limit:
-            return Page(events, True, None, poison)
+            return Page(events, False, keys.place_of(key)[0], poison, left_out)
+        if not left or left_out == left_out_max:
+            return Page(events, True, None, poison, left_out, position(*keys.place_of(place)))
+        place = key
+        if row[:HEAD_BYTES] in heads:
+            left_out += 1
+            continue
+        left -= 1
         try:
             events.append(read_event(row))
         except BadRow as bad:
             poison.append(Poison(partition, *keys.place_of(key), row, str(bad), key))
-    return Page(events, False, None, poison)
+    return Page(events, False, None, poison, left_out)
 
 
 def read_heads(db: Rdict, partition: int, names: Sequence[tuple[str, str]]) -> list[int | None]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everbell.core.target import TARGET_LENGTH_MAX, group_of
+from everbell.core.target import TARGET_LENGTH_MAX, group_of, stem_of
 from everbell.errors import InvalidInput
 
 
@@ -67,3 +67,19 @@ def test_any_text_is_a_target_or_refused(text: str) -> None:
     for target in (text, f"https://{text}", f"queue:{text}"):
         with contextlib.suppress(InvalidInput):
             assert group_of(target)
+
+
+@pytest.mark.parametrize(
+    ("target", "stem"),
+    [
+        ("https://shop.example/a/b?c=/d", "https://shop.example"),
+        ("http://h/x", "http://h"),
+        ("http://shop.example:8080", "http://shop.example:8080"),
+        ("https://Shop.example:443/", "https://Shop.example:443"),
+        ("queue:work", "queue:work"),
+        ("handler:a", "handler:a"),
+    ],
+)
+def test_a_stem_decides_the_group(target: str, stem: str) -> None:
+    assert stem_of(target) == stem
+    assert group_of(stem) == group_of(target)

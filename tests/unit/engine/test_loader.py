@@ -1,0 +1,118 @@
+"""The loader: how it passes by events that have no room, and comes back for them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+from msgspec.structs import replace
+
+from everbell.channels.port import Delivery
+from everbell.core.retry import DELIVERED, Outcome
+from everbell.core.tenant import Tenant
+from everbell.engine.engine import EngineSettings
+from everbell.stores.port import Page
+from tests.unit.engine.stage import Stage, play
+
+SMALL = EngineSettings(memory_bytes=50_000, page_events=16)
+SECOND_MS = 1_000
+CROWDED = "https://crowded.example"
+
+
+def stuck_unless(open_: list[bool]) -> object:
+    def answer(delivery: Delivery) -> Outcome | None:
+        return DELIVERED if open_ or not delivery.event.to.startswith(CROWDED) else None
+
+    return answer
+
+
+async def schedule_herd(stage: Stage, count: int, **fields: str) -> None:
+    for number in range(count):
+        await stage.schedule(f"herd-{number}", 20 * SECOND_MS, to=f"{CROWDED}/{number}", **fields)
+
+
+def test_the_front_leaves_out_a_herd_without_room_and_finds_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(stage: Stage) -> None:
+        # Given a herd many times larger than memory, and somebody else's event at the end of it.
+        pages: list[Page] = []
+        read = stage.store.page
+
+        async def page(*arguments: object) -> Page:
+            pages.append(await read(*arguments))  # type: ignore[arg-type]
+            return pages[-1]
+
+        monkeypatch.setattr(stage.store, "page", page)
+        open_: list[bool] = []
+        stage.receiver.answer = stuck_unless(open_)  # type: ignore[assignment]
+        await schedule_herd(stage, 300)
+        await stage.schedule("other", 20 * SECOND_MS, tenant="other")
+
+        # When all of them are due, the other is on time, and most of the herd was never read.
+        await stage.pass_ms(21 * SECOND_MS)
+        assert [got.at for got in stage.receiver.got if got.name == "other"] == [stage.start_at + 20 * SECOND_MS]
+        assert sum(page.left_out for page in pages) > 200
+
+        # When the herd is answered, all of it goes out.
+        open_.append(True)
+        for delivery in list(stage.receiver.open):
+            stage.receiver.settle(delivery.event.payload.decode())
+        await stage.pass_ms(60 * SECOND_MS)
+        assert sorted(stage.receiver.names) == sorted(["other", *(f"herd-{number}" for number in range(300))])
+        assert stage.engine.floor.starved == {}
+        assert all(not flow.stems for flow in stage.engine.floor.flows())
+
+    play(scene, tenants=[Tenant(in_flight=4)], settings=SMALL, partitions=1)
+
+
+def test_events_with_a_key_are_never_left_out() -> None:
+    async def scene(stage: Stage) -> None:
+        # Given a herd without keys, among it one event with a key, whose next one goes elsewhere.
+        open_: list[bool] = []
+        stage.receiver.answer = stuck_unless(open_)  # type: ignore[assignment]
+        await schedule_herd(stage, 300)
+        await stage.schedule("first", 20 * SECOND_MS, to=CROWDED, key="k")
+        await stage.schedule("second", 20 * SECOND_MS + 1, key="k")
+
+        # When the herd holds up the first, the second does not overtake it.
+        await stage.pass_ms(30 * SECOND_MS)
+        assert "second" not in stage.receiver.names
+        open_.append(True)
+        for delivery in list(stage.receiver.open):
+            stage.receiver.settle(delivery.event.payload.decode())
+        await stage.pass_ms(60 * SECOND_MS)
+        assert stage.receiver.names[-2:] == ["first", "second"]
+
+    play(scene, tenants=[Tenant(in_flight=4)], settings=SMALL, partitions=1)
+
+
+def test_an_event_that_a_store_took_for_one_of_the_herd_is_found_on_the_way_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scene(stage: Stage) -> None:
+        # Given a store whose hash of the herd is also that of somebody else.
+        read = stage.store.page
+
+        async def page(
+            partition: int, after: int, until_at: int, limit: int, without: Collection[tuple[str, str]] = ()
+        ) -> Page:
+            page = await read(partition, after, until_at, limit, without)
+            kept = [event for event in page.events if not without or event.tenant != "other"]
+            return replace(page, events=kept)
+
+        monkeypatch.setattr(stage.store, "page", page)
+        open_: list[bool] = []
+        stage.receiver.answer = stuck_unless(open_)  # type: ignore[assignment]
+        await schedule_herd(stage, 300)
+        await stage.schedule("other", 20 * SECOND_MS, tenant="other")
+        await stage.pass_ms(21 * SECOND_MS)
+        assert "other" not in stage.receiver.names
+
+        # When the herd gets on, the other is found behind it.
+        open_.append(True)
+        for delivery in list(stage.receiver.open):
+            stage.receiver.settle(delivery.event.payload.decode())
+        await stage.pass_ms(60 * SECOND_MS)
+        assert len(stage.receiver.names) == 301
+        assert "other" in stage.receiver.names
+
+    play(scene, tenants=[Tenant(in_flight=4)], settings=SMALL, partitions=1)

@@ -13,7 +13,7 @@ from typing import Any
 
 import asyncpg
 
-from everbell.errors import LogError
+from everbell.errors import LogError, LogUnavailable
 from everbell.logs.postgres_address import Address
 from everbell.logs.postgres_failures import FAILURES, log_error
 
@@ -47,6 +47,7 @@ class Link:
         self._timeout_s = timeout_s
         self._connection: asyncpg.Connection[Any] | None = None
         self._turn = asyncio.Lock()
+        self._closed = False
 
     async def ask(
         self,
@@ -55,6 +56,8 @@ class Link:
         failure: Callable[[BaseException, str], LogError] = log_error,
     ) -> list[asyncpg.Record]:
         """Run one statement. `failure` says what an error means that comes after it was sent."""
+        if self._closed:
+            raise LogUnavailable("the log is closed: this process is stopping")
         meaning: Callable[[BaseException, str], LogError] = log_error
         try:
             async with asyncio.timeout(self._timeout_s), self._turn:
@@ -76,6 +79,7 @@ class Link:
             self._connection = None
 
     async def close(self) -> None:
-        """Let go of it."""
+        """Let go of it, for good."""
+        self._closed = True
         async with self._turn:
             self._drop()

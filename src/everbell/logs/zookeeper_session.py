@@ -81,6 +81,8 @@ class Session:
         """Send requests, in order, and return their answers. Raises `lost` when the outcome is unknown, otherwise
         `LogUnavailable` or `LogUnusable`.
         """
+        if self._has_ended:
+            raise LogUnavailable("the session is closed: its lease has run out, or this process is stopping")
         failure: type[LogError] = LogUnavailable
         try:
             async with asyncio.timeout(self._timeout_s):

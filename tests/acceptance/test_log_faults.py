@@ -1,0 +1,282 @@
+"""Logs on real servers, while servers, wires and nodes fail."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import pytest
+from kazoo.client import KazooClient
+
+from everbell.errors import LogUnavailable, LogUncertain, LogUnusable
+from everbell.logs.port import Log, Snapshot
+from everbell.logs.url import open_log
+from tests.acceptance.processes import quiet_environment
+from tests.conformance.logs import read_all
+from tests.services import shared
+from tests.services.postgres import PostgresServer
+from tests.services.proxy import Proxy
+from tests.services.zookeeper import ZookeeperServer
+
+T = TypeVar("T")
+Server = PostgresServer | ZookeeperServer
+
+PATIENCE_S = 60
+ANSWER_S = 1.0
+"""How long these tests let a frozen server take for an answer."""
+MEMBER = "node/1"
+HOLDER = (sys.executable, "-m", "tests.acceptance.lease_holder")
+
+
+@pytest.fixture(params=[PostgresServer, ZookeeperServer])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server of the test's own, which it may mistreat."""
+    with shared.had(request.param) as started:
+        yield started
+
+
+@pytest.fixture(params=["postgres", "zookeeper"])
+def url(request: pytest.FixtureRequest) -> str:
+    """A new log on a server that is well."""
+    if request.param == "postgres":
+        return shared.postgres().fresh_schema()
+    return shared.zookeeper().fresh_path()
+
+
+def run(scenario: Awaitable[None]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await scenario
+
+    asyncio.run(main())
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Log]:
+    log = await open_log(url, timeout_s=ANSWER_S)
+    try:
+        yield log
+    finally:
+        await log.close()
+
+
+async def insist(call: Callable[[], Awaitable[T]]) -> T:
+    """Try until the log is back, as a node does."""
+    while True:
+        try:
+            return await call()
+        except (LogUnavailable, LogUncertain):
+            await asyncio.sleep(0.02)
+
+
+# Servers
+
+
+def test_a_log_survives_the_death_of_its_server(server: Server) -> None:
+    async def scenario() -> None:
+        async with opened(server.url) as log, opened(server.url) as other:
+            acknowledged = [await log.append(b"%d" % number) for number in range(20)]
+            await log.save(Snapshot(10, b"state"), keep=10)
+            await log.renew(MEMBER, 60_000)
+            told = asyncio.create_task(other.wait(acknowledged[-1], PATIENCE_S))
+            ended = asyncio.create_task(other.ended(MEMBER))
+            await asyncio.sleep(0)
+            server.kill()
+            with pytest.raises((LogUnavailable, LogUncertain)):
+                await log.append(b"lost")
+            with pytest.raises(LogUnavailable):
+                await log.read(0, 1)
+            server.start()
+            index = await insist(lambda: log.append(b"back"))
+            await told
+            entries = await insist(lambda: read_all(other))
+            assert [entry.data for entry in entries[:20]] == [b"%d" % number for number in range(20)]
+            assert entries[index - 1].data == b"back"
+            assert await insist(other.load) == Snapshot(10, b"state")
+            assert not ended.done(), "while the log was away nobody could know that the lease had ended"
+            await insist(lambda: log.release(MEMBER))
+            await ended
+
+    run(scenario())
+
+
+def test_a_frozen_server_leaves_the_outcome_unknown(server: Server) -> None:
+    async def scenario() -> None:
+        async with opened(server.url) as log:
+            await log.append(b"before")
+            server.pause()
+            with pytest.raises(LogUncertain, match="repeat"):
+                await log.append(b"unknown")
+            with pytest.raises(LogUnavailable):
+                await log.lives(MEMBER)
+            await log.wait(1, 0.01)
+            server.resume()
+            index = await insist(lambda: log.append(b"after"))
+            data = [entry.data for entry in await insist(lambda: read_all(log))]
+            assert data[0] == b"before"
+            assert data[index - 1] == b"after"
+            assert set(data) <= {b"before", b"unknown", b"after"}
+
+    run(scenario())
+
+
+def test_a_lost_answer_is_told_from_a_failure(url: str) -> None:
+    async def scenario() -> None:
+        shared_server = shared.postgres() if url.startswith("postgres") else shared.zookeeper()
+        async with Proxy(shared_server.port) as proxy:
+            through = url.replace(f":{shared_server.port}", f":{proxy.port}")
+            async with opened(url) as direct, opened(through) as log:
+                assert await log.append(b"one") == 1
+                proxy.swallow_answers()
+                with pytest.raises(LogUncertain):
+                    await log.append(b"two")
+                assert proxy.swallowed
+                proxy.heal()
+                # It is there, though nobody was told.
+                await direct.wait(1, PATIENCE_S)
+                assert [entry.data for entry in await read_all(direct)] == [b"one", b"two"]
+                assert await insist(lambda: log.append(b"three")) == 3
+
+    run(scenario())
+
+
+def test_who_listens_hears_again_after_the_wire_was_cut(url: str) -> None:
+    async def scenario() -> None:
+        shared_server = shared.postgres() if url.startswith("postgres") else shared.zookeeper()
+        async with Proxy(shared_server.port) as proxy:
+            through = url.replace(f":{shared_server.port}", f":{proxy.port}")
+            async with opened(url) as direct, opened(through) as log:
+                await direct.renew(MEMBER, 60_000)
+                told, ended = asyncio.create_task(log.wait(0, PATIENCE_S)), asyncio.create_task(log.ended(MEMBER))
+                assert await insist(lambda: log.lives(MEMBER))
+                proxy.cut()
+                await direct.append(b"said into the silence")
+                await direct.release(MEMBER)
+                await told
+                await ended
+
+    run(scenario())
+
+
+# Nodes
+
+
+async def held(url: str, ttl_ms: int, *options: str) -> asyncio.subprocess.Process:
+    """Another process that has renewed its lease at least once."""
+    holder = await asyncio.create_subprocess_exec(
+        *HOLDER, url, MEMBER, str(ttl_ms), *options, stdout=subprocess.PIPE, env=quiet_environment()
+    )
+    assert holder.stdout is not None
+    assert await holder.stdout.readline() == b"renewed\n"
+    return holder
+
+
+def test_the_lease_of_a_killed_node_ends(url: str) -> None:
+    async def scenario() -> None:
+        async with opened(url) as log:
+            holder = await held(url, 2_000)
+            try:
+                assert await log.lives(MEMBER)
+            finally:
+                holder.kill()
+                await holder.wait()
+            await log.ended(MEMBER)
+
+    run(scenario())
+
+
+def test_the_lease_of_a_node_whose_loop_is_stuck_ends(url: str) -> None:
+    async def scenario() -> None:
+        async with opened(url) as log:
+            holder = await held(url, 2_000, "stuck")
+            try:
+                await log.ended(MEMBER)
+                assert holder.returncode is None
+            finally:
+                holder.kill()
+                await holder.wait()
+
+    run(scenario())
+
+
+# What is said
+
+
+@pytest.mark.parametrize(
+    ("change", "advice"),
+    [
+        (lambda server: server.database_url("postgres", password="wr0ng"), "password"),
+        (lambda server: server.database_url("nowhere"), "CREATE DATABASE"),
+        (lambda server: server.url + "?schema=x&nonsense=1", "out of the URL"),
+    ],
+)
+def test_what_is_wrong_with_postgresql_is_said(change: Callable[[PostgresServer], str], advice: str) -> None:
+    with pytest.raises(LogUnusable, match=advice) as refused:
+        run(_open_and_close(change(shared.postgres())))
+    assert "wr0ng" not in str(refused.value)
+
+
+def test_a_log_of_a_newer_version_is_refused(url: str) -> None:
+    async def scenario() -> None:
+        async with opened(url):
+            pass
+        if url.startswith("postgres"):
+            shared.postgres().execute(f"UPDATE {url.rpartition('=')[2]}.log_head SET format = 99")
+        else:
+            await asyncio.to_thread(_write_node, f"/{url.rpartition('/')[2]}/format", b"99")
+        with pytest.raises(LogUnusable, match=r"99.*install"):
+            await _open_and_close(url)
+
+    run(scenario())
+
+
+def _write_node(path: str, content: bytes) -> None:
+    client = KazooClient(shared.zookeeper().address)
+    client.start()
+    client.set(path, content)
+    client.stop()
+    client.close()
+
+
+def test_zookeeper_keeps_others_out_where_there_is_a_password() -> None:
+    url = shared.zookeeper().fresh_path()
+    host = url.removeprefix("zookeeper://")
+
+    async def scenario() -> None:
+        async with opened(f"zookeeper://ring:open@{host}") as log:
+            assert await log.append(b"x") == 1
+            await log.renew(MEMBER, 60_000)
+            for stranger in (url, f"zookeeper://ring:wr0ng@{host}"):
+                with pytest.raises(LogUnusable, match="user and password") as refused:
+                    await _open_and_close(stranger)
+                assert "wr0ng" not in str(refused.value)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("kind", ["postgres", "zookeeper"])
+def test_passwords_are_not_logged(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    if kind == "postgres":
+        url, secret = shared.postgres().fresh_schema(), "pass/word"
+    else:
+        url = shared.zookeeper().fresh_path().replace("://", "://ring:s3cr3t@")
+        secret = "s3cr3t"
+
+    async def scenario() -> None:
+        async with opened(url) as log:
+            await log.append(b"x")
+            await log.renew(MEMBER, 60_000)
+
+    with caplog.at_level(logging.NOTSET):
+        run(scenario())
+    assert secret not in caplog.text
+
+
+async def _open_and_close(url: str) -> None:
+    async with opened(url):
+        pass

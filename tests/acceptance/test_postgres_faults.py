@@ -1,0 +1,497 @@
+"""The PostgreSQL store beside a database that is lost, killed, frozen, full of others or read-only.
+
+Each test compares what the store said with what is there: an apply that returned was made, once, and one that raised
+was not made and never will be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import asyncpg
+import pytest
+
+from everbell.core.event import Event
+from everbell.errors import EverbellError, Fenced, StoreUnavailable, StoreUnusable
+from everbell.stores.port import Add, Change
+from everbell.stores.postgres import PostgresStore
+from everbell.stores.postgres_write import COPIED_MIN
+from tests.conformance.stores import NOW, PARTITIONS, event, finish, page_all
+from tests.services import shared
+from tests.services.fates import Fate, FatefulProxy
+from tests.services.postgres import PASSWORD, PostgresServer
+
+T = TypeVar("T")
+
+FAR = NOW + 10**12
+LARGE = COPIED_MIN + 50
+"""How many events are copied in, so that BEGIN, COPY and COMMIT are requests of their own."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """One that may be harmed; every test leaves it running."""
+    with shared.had(PostgresServer) as started:
+        yield started
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[PostgresStore]:
+    # In a thread, for a proxy may have to answer meanwhile.
+    store = await asyncio.to_thread(PostgresStore, url, partitions=PARTITIONS)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def owning(store: PostgresStore) -> dict[int, int]:
+    """Take all partitions."""
+    epochs = dict.fromkeys(range(PARTITIONS), store.epoch + 1)
+    await store.raise_fence(epochs)
+    return epochs
+
+
+def some(first: int, count: int = 1) -> list[Change]:
+    return [Add(event(sequence)) for sequence in range(first, first + count)]
+
+
+async def stored(store: PostgresStore) -> set[int]:
+    """The sequences of all events that are there."""
+    found: list[Event] = []
+    for partition in range(PARTITIONS):
+        found += (await page_all(store, partition, FAR, 1_000))[0]
+    sequences = {event.sequence for event in found}
+    assert len(sequences) == len(found)
+    return sequences
+
+
+async def eventually(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask until the store is there again."""
+    while True:
+        try:
+            return await ask()
+        except StoreUnavailable:
+            await asyncio.sleep(0.02)
+
+
+def through(url: str, server: PostgresServer, proxy: FatefulProxy) -> str:
+    return url.replace(f":{server.port}/", f":{proxy.port}/")
+
+
+# Opening
+
+
+def test_many_may_open_an_empty_database_at_once() -> None:
+    url = shared.postgres().fresh_schema()
+    with ThreadPoolExecutor(6) as threads:
+        stores = list(threads.map(lambda _: PostgresStore(url, partitions=PARTITIONS), range(6)))
+    assert {(store.partitions, store.epoch) for store in stores} == {(PARTITIONS, 0)}
+
+
+def test_a_store_keeps_its_number_of_partitions() -> None:
+    url = shared.postgres().fresh_schema()
+    PostgresStore(url, partitions=8)
+    assert PostgresStore(url).partitions == 8
+    with pytest.raises(StoreUnusable, match="made with 8 partitions"):
+        PostgresStore(url, partitions=16)
+
+
+def test_a_newer_format_is_refused() -> None:
+    url = shared.postgres().fresh_schema()
+    PostgresStore(url, partitions=PARTITIONS)
+    shared.postgres().execute(f"UPDATE {url.rpartition('=')[2]}.store SET format = 99")
+    with pytest.raises(StoreUnusable, match="newer Everbell"):
+        PostgresStore(url)
+
+
+def test_whoever_cannot_open_learns_why_and_no_password(port: int) -> None:
+    server = shared.postgres()
+    wrong = {
+        server.database_url("postgres", password="mistaken"): "password is wrong",
+        server.database_url("missing"): "CREATE DATABASE",
+        server.url.replace(f":{server.port}/", f":{port}/"): "check that it runs",
+        server.url + "?colour=red": "take the option out",
+        server.url + "?sslmode=nonsense": "URL or the environment",
+    }
+    for url, advice in wrong.items():
+        with pytest.raises(EverbellError, match=advice) as refused:
+            PostgresStore(url, patience_s=0)
+        for secret in (PASSWORD, "pass%2Fword", "mistaken"):
+            assert secret not in str(refused.value)
+
+
+def test_a_user_who_may_not_make_a_schema_is_told_what_to_grant() -> None:
+    server = shared.postgres()
+    server.execute("CREATE ROLE guest LOGIN PASSWORD 'guest'")
+    url = f"postgresql://guest:guest@127.0.0.1:{server.port}/postgres?schema=of_guest"
+    with pytest.raises(StoreUnusable, match="GRANT CREATE ON DATABASE"):
+        PostgresStore(url)
+    server.execute("CREATE SCHEMA of_guest AUTHORIZATION guest")
+    assert PostgresStore(url, partitions=PARTITIONS).partitions == PARTITIONS
+
+
+def test_a_database_that_starts_later_is_waited_for(server: PostgresServer) -> None:
+    url = server.fresh_schema()
+    server.stop()
+    with ThreadPoolExecutor(1) as thread:
+        opening = thread.submit(PostgresStore, url, partitions=PARTITIONS, patience_s=60)
+        server.start()
+        assert opening.result().partitions == PARTITIONS
+
+
+def test_of_several_hosts_the_one_that_answers_is_used(port: int) -> None:
+    server = shared.postgres()
+    url = server.fresh_schema().replace("127.0.0.1:", f"127.0.0.1:{port},127.0.0.1:")
+    assert PostgresStore(url, partitions=PARTITIONS).partitions == PARTITIONS
+
+
+# Owners
+
+
+def test_a_zombie_is_refused_and_told_where() -> None:
+    async def scenario() -> None:
+        url = shared.postgres().fresh_schema()
+        async with opened(url) as old, opened(url) as new:
+            epochs = await owning(old)
+            await old.apply(some(1, 8), epochs)
+            taken = {1: 7, 2: 7}
+            sequence = await new.raise_fence(taken)
+            assert sequence >= 1 << 32, "higher than whatever the old owner may still use"
+            for count in (1, LARGE):
+                with pytest.raises(Fenced) as refused:
+                    await old.apply([Add(event(9 + n, partition=2)) for n in range(count)], epochs)
+                assert refused.value.partitions == (2,)
+            await old.apply([Add(event(100, partition=3))], epochs)
+            await new.apply([Add(event(101, partition=2))], taken)
+            with pytest.raises(Fenced):
+                await old.raise_fence({2: 7})
+            assert await stored(new) == {*range(1, 9), 100, 101}
+
+    asyncio.run(scenario())
+
+
+def test_whoever_stops_in_the_middle_of_a_transaction_does_not_keep_the_partitions() -> None:
+    """The client is cut off between the last change and the COMMIT, and the server does not learn of it."""
+
+    async def scenario() -> None:
+        server = shared.postgres()
+        url = server.fresh_schema()
+        async with FatefulProxy(server.port) as proxy, opened(through(url, server, proxy)) as old, opened(url) as new:
+            epochs = await owning(old)
+            proxy.once(Fate.HOLD, b"COMMIT")
+            apply = asyncio.create_task(old.apply(some(1, LARGE), epochs))
+            await new.raise_fence(dict.fromkeys(range(PARTITIONS), 9))
+            with pytest.raises(StoreUnavailable):
+                await apply
+            await proxy.release()
+            assert await stored(new) == set()
+
+    asyncio.run(scenario())
+
+
+def test_two_nodes_cannot_take_the_same_id() -> None:
+    async def scenario() -> None:
+        url = shared.postgres().fresh_schema()
+        async with opened(url) as one, opened(url) as other:
+            await one.raise_fence({0: 1, 1: 1})
+            await other.raise_fence({2: 2, 3: 2})
+            refused = []
+            for number in range(30):
+                mine = event(1 + 2 * number, id=f"order-{number}", partition=0)
+                theirs = event(2 + 2 * number, id=f"order-{number}", partition=3)
+                answers = await asyncio.gather(
+                    one.apply([Add(mine)], {0: 1, 1: 1}), other.apply([Add(theirs)], {2: 2, 3: 2})
+                )
+                assert sum(map(len, answers)) == 1, "exactly one is refused"
+                winner = theirs if answers[0] else mine
+                refused += [refusal.existing for answer in answers for refusal in answer.values()]
+                assert refused[-1] == winner
+            assert len(await stored(one)) == 30
+            assert (await one.counts())["shop"].pending == 30
+
+    asyncio.run(scenario())
+
+
+# Lost connections
+
+
+@pytest.mark.parametrize(("count", "marker"), [(1, b""), (LARGE, b"COMMIT")])
+def test_a_lost_answer_is_looked_up(count: int, marker: bytes) -> None:
+    async def scenario() -> None:
+        server = shared.postgres()
+        async with FatefulProxy(server.port) as proxy, opened(through(server.fresh_schema(), server, proxy)) as store:
+            epochs = await owning(store)
+            await store.apply(some(1), epochs)
+            proxy.once(Fate.DEAFEN, marker)
+            assert await store.apply(some(2, count), epochs) == {}
+            assert proxy.fates == [Fate.DEAFEN]
+            assert await stored(store) == set(range(1, 2 + count))
+            assert (await store.counts())["shop"].pending == 1 + count
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("count", "marker"), [(1, b""), (LARGE, b"BEGIN"), (LARGE, b"COPY"), (LARGE, b"COMMIT")])
+def test_a_lost_request_was_not_made(count: int, marker: bytes) -> None:
+    async def scenario() -> None:
+        server = shared.postgres()
+        async with FatefulProxy(server.port) as proxy, opened(through(server.fresh_schema(), server, proxy)) as store:
+            epochs = await owning(store)
+            await store.apply(some(1), epochs)
+            proxy.once(Fate.CUT, marker)
+            with pytest.raises(StoreUnavailable):
+                await store.apply(some(2, count), epochs)
+            assert proxy.fates == [Fate.CUT]
+            assert await stored(store) == {1}
+            await store.apply(some(2, count), epochs)
+            assert await stored(store) == set(range(1, 2 + count))
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("count", "marker"), [(1, b""), (LARGE, b"COMMIT")])
+def test_a_request_that_arrives_after_it_was_given_up_is_not_made(count: int, marker: bytes) -> None:
+    async def scenario() -> None:
+        server = shared.postgres()
+        async with FatefulProxy(server.port) as proxy, opened(through(server.fresh_schema(), server, proxy)) as store:
+            epochs = await owning(store)
+            await store.apply(some(1), epochs)
+            proxy.once(Fate.HOLD, marker)
+            with pytest.raises(StoreUnavailable):
+                await store.apply(some(2, count), epochs)
+            await proxy.release()
+            assert await stored(store) == {1}
+
+    asyncio.run(scenario())
+
+
+def test_a_lost_answer_to_taking_partitions_is_looked_up() -> None:
+    async def scenario() -> None:
+        server = shared.postgres()
+        async with FatefulProxy(server.port) as proxy, opened(through(server.fresh_schema(), server, proxy)) as store:
+            first = await store.raise_fence({0: 1})
+            for number, fate in enumerate((Fate.DEAFEN, Fate.CUT)):
+                proxy.once(fate)
+                try:
+                    sequence = await store.raise_fence({0: 2 + number})
+                except StoreUnavailable:
+                    assert fate is Fate.CUT
+                    sequence = await store.raise_fence({0: 2 + number})
+                assert sequence == first + (1 + number << 32)
+            assert store.epoch == 3
+
+    asyncio.run(scenario())
+
+
+def test_a_session_that_an_administrator_ends_is_replaced() -> None:
+    async def scenario() -> None:
+        server = shared.postgres()
+        url = server.fresh_schema()
+        async with opened(url) as store:
+            epochs = await owning(store)
+            administrator = await asyncpg.connect(server.url)
+            made: set[int] = set()
+            for number in range(1, 11):
+                await administrator.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE application_name = 'everbell' AND pid <> pg_backend_pid()"
+                )
+                await eventually(lambda: store.apply(some(number), epochs))  # noqa: B023
+                made.add(number)
+                assert await eventually(lambda: stored(store)) == made
+            await administrator.close()
+
+    asyncio.run(scenario())
+
+
+# A server that goes away under load
+
+
+async def _write_through(server: PostgresServer, harm: Callable[[], object], count: int) -> None:
+    """Write while the server is harmed, and compare what was said with what is there."""
+    async with opened(server.fresh_schema()) as store:
+        epochs = await owning(store)
+        made: set[int] = set()
+        refusals = 0
+        sequence = 0
+        harming: asyncio.Future[object] | None = None
+        while harming is None or not harming.done() or len(made) < 50 * count:
+            if harming is None and len(made) >= 20 * count:
+                harming = asyncio.get_running_loop().run_in_executor(None, harm)
+            group = some(sequence + 1, count)
+            sequence += count
+            try:
+                await store.apply(group, epochs)
+                made |= set(range(sequence - count + 1, sequence + 1))
+            except StoreUnavailable:
+                refusals += 1
+                await asyncio.sleep(0.01)
+        await harming
+        assert await eventually(lambda: stored(store)) == made
+        assert (await eventually(store.counts))["shop"].pending == len(made)
+
+
+@pytest.mark.parametrize("count", [1, LARGE])
+def test_a_restart_under_load_loses_nothing(server: PostgresServer, count: int) -> None:
+    asyncio.run(_write_through(server, server.restart, count))
+
+
+@pytest.mark.parametrize("count", [1, LARGE])
+def test_a_kill_under_load_loses_nothing(server: PostgresServer, count: int) -> None:
+    def harm() -> None:
+        server.kill()
+        server.start()
+
+    asyncio.run(_write_through(server, harm, count))
+
+
+@pytest.mark.parametrize("count", [1, LARGE])
+def test_a_server_that_does_not_answer_is_left_and_found_again(
+    server: PostgresServer, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everbell.stores.postgres_operation.ANSWER_S", 0.1)
+
+    async def scenario() -> None:
+        async with opened(server.fresh_schema()) as store:
+            epochs = await owning(store)
+            await store.apply(some(1), epochs)
+            server.pause()
+            apply = asyncio.create_task(store.apply(some(2, count), epochs))
+            if count == 1:
+                await asyncio.wait([apply], timeout=0.3)
+                assert not apply.done(), "nobody can know before the server is back"
+            else:
+                with pytest.raises(StoreUnavailable):
+                    await apply  # There was no COMMIT: it is certain.
+            server.resume()
+            try:
+                await apply
+                expected = set(range(1, 2 + count))
+            except StoreUnavailable:
+                expected = {1}
+            assert await eventually(lambda: stored(store)) == expected
+
+    asyncio.run(scenario())
+
+
+# A server that is there, and refuses
+
+
+def test_out_of_connections_is_no_reason_to_end() -> None:
+    async def scenario() -> None:
+        server = shared.postgres()
+        server.execute("CREATE ROLE narrow LOGIN PASSWORD 'narrow' CONNECTION LIMIT 1")
+        server.execute("CREATE SCHEMA of_narrow AUTHORIZATION narrow")
+        url = f"postgresql://narrow:narrow@127.0.0.1:{server.port}/postgres?schema=of_narrow"
+        async with opened(url) as store:
+            epochs = await owning(store)
+            await store.apply(some(1), epochs)
+            with pytest.raises(StoreUnavailable, match="too many connections"):
+                await store.counts()
+            await store.apply(some(2), epochs)
+            server.execute("ALTER ROLE narrow CONNECTION LIMIT 5")
+            assert (await eventually(store.counts))["shop"].pending == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_server_that_becomes_read_only_is_waited_for(server: PostgresServer) -> None:
+    async def scenario() -> None:
+        administrator = await asyncpg.connect(server.url)
+        await administrator.execute("SET default_transaction_read_only = off")
+        async with opened(server.fresh_schema()) as store:
+            epochs = await owning(store)
+            await administrator.execute("ALTER SYSTEM SET default_transaction_read_only = on")
+            await administrator.execute("SELECT pg_reload_conf()")
+            try:
+                made = await until_refused(store, epochs)
+                for _ in range(3):
+                    with pytest.raises(StoreUnavailable):
+                        await store.apply(some(1_000), epochs)
+            finally:
+                await administrator.execute("ALTER SYSTEM RESET default_transaction_read_only")
+                await administrator.execute("SELECT pg_reload_conf()")
+            await eventually(lambda: store.apply(some(1_000), epochs))
+            assert await stored(store) == made | {1_000}
+        await administrator.close()
+
+    asyncio.run(scenario())
+
+
+async def until_refused(store: PostgresStore, epochs: dict[int, int]) -> set[int]:
+    """Write until the store is away: a session hears of new settings when it likes. Returns what was made."""
+    made: set[int] = set()
+    while True:
+        try:
+            await store.apply(some(len(made) + 1), epochs)
+        except StoreUnavailable:
+            return made
+        made.add(len(made) + 1)
+
+
+def test_only_tenants_who_accept_it_do_not_wait_for_the_disk(server: PostgresServer) -> None:
+    """A standby that never comes makes every commit wait that waits for anything."""
+
+    async def scenario() -> None:
+        url = server.fresh_schema()
+        store = PostgresStore(url, partitions=PARTITIONS, relaxed=lambda tenant: tenant == "easy")
+        epochs = await owning(store)
+        administrator = await asyncpg.connect(server.url)
+        await administrator.execute("SET synchronous_commit = off")
+        await administrator.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+        await administrator.execute("SELECT pg_reload_conf()")
+        try:
+            await store.apply([Add(event(1, tenant="easy"))], epochs)
+            await store.apply([Add(event(2 + n, tenant="easy")) for n in range(LARGE)], epochs)
+            mixed = asyncio.create_task(store.apply([Add(event(1_000, tenant="easy")), Add(event(1_001))], epochs))
+            while not await administrator.fetchval("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"):
+                await asyncio.sleep(0)
+                assert not mixed.done()
+        finally:
+            await administrator.execute("ALTER SYSTEM RESET synchronous_standby_names")
+            await administrator.execute("SELECT pg_reload_conf()")
+        assert await mixed == {}
+        await administrator.close()
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+# Reads
+
+
+def test_made_ids_are_never_looked_up() -> None:
+    """By PostgreSQL's own statistics: the only rows that are found by an index are those that go."""
+
+    async def scenario() -> None:
+        server = shared.postgres()
+        url = server.fresh_schema()
+        async with opened(url) as store:
+            epochs = await owning(store)
+            for start in (1, 1_001):
+                events = [event(sequence) for sequence in range(start, start + 1_000)]
+                await store.apply([Add(each) for each in events[:10]], epochs)
+                await store.apply([Add(each) for each in events[10:]], epochs)
+                await store.apply([finish(each) for each in events[:10]], epochs)
+                await store.apply([finish(each) for each in events[10:]], epochs)
+        administrator = await asyncpg.connect(server.url)
+        statistics = (
+            "SELECT relname, seq_scan, idx_scan, idx_tup_fetch, n_tup_ins, n_tup_del "
+            "FROM pg_stat_user_tables WHERE schemaname = $1"
+        )
+        while True:
+            rows = await administrator.fetch(statistics, url.rpartition("=")[2])
+            tables = {row["relname"]: row for row in rows}
+            if tables["records"]["n_tup_ins"] == 2_000:  # The server writes its statistics down with a delay.
+                break
+        assert tables["scheduled"]["idx_scan"] == tables["scheduled"]["n_tup_del"] == 2_000
+        for name in ("records", "ids", "waiting", "dead", "heads"):
+            assert tables[name]["idx_tup_fetch"] == 0, name
+        await administrator.close()
+
+    asyncio.run(scenario())

@@ -218,7 +218,7 @@ def test_entries_up_to_the_snapshot_are_trimmed_but_for_some(place: Place) -> No
             for handle in (log, other):
                 with pytest.raises(Trimmed) as caught:
                     await handle.read(after, 10)
-                assert caught.value.after == after
+                assert f"after {after} " in str(caught.value)
         assert [entry.index for entry in await other.read(4, 10)] == [5, 6, 7, 8]
         assert await log.append(b"9") == 9
         await log.save(Snapshot(9, b"state"), keep=0)

@@ -28,6 +28,7 @@ from everbell.entropy import Entropy, SystemEntropy
 from everbell.errors import Conflict, EverbellError
 from everbell.logs.url import open_log
 from everbell.server.api import Api
+from everbell.server.cluster_api import ClusterApi
 from everbell.server.message import Request
 from everbell.server.metrics import render
 from everbell.server.near import Near
@@ -111,7 +112,8 @@ class Everbell(AsyncClient):
             self._tenants,
             self._clock,
             self._health,
-            lambda: "" if self._engine is None else render(self._engine),
+            lambda: "" if self._engine is None else render(self._engine, self._cluster),
+            cluster=None if self._cluster is None else ClusterApi(self._cluster.look, self._cluster.order),
             allows_handlers=True,
         )
 

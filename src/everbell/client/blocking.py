@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Concatenate, ParamSpec, TypeVar
 
-from everbell.client import batches, calls, queue_calls
+from everbell.client import batches, calls, cluster_calls, queue_calls
 from everbell.client.address import DEFAULT_URL, Address
 from everbell.client.answers import Batch, EventView, Page, together
 from everbell.client.call import ATTEMPTS_MAX, Backoff, Call, Lost, Persistence, Reply, conclude, doubling, in_doubt
@@ -102,6 +102,12 @@ class Client:
     redrive = _one(calls.redrive)
     redrive_all = _one(calls.redrive_all)
     health = _one(calls.health)
+    metrics = _one(calls.metrics)
+    cluster = _one(cluster_calls.cluster)
+    drain = _one(cluster_calls.drain)
+    undrain = _one(cluster_calls.undrain)
+    forget = _one(cluster_calls.forget)
+    set_strategy = _one(cluster_calls.set_strategy)
     back_up = _one(calls.back_up)
     lease = _one(queue_calls.lease)
     ack = _one(queue_calls.ack)

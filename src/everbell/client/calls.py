@@ -192,6 +192,11 @@ class _Backup(Struct, frozen=True):
     path: str
 
 
+def metrics(tenant: str) -> Call[str]:
+    """The asked node's numbers, in the text format of Prometheus."""
+    return Call("GET", "/metrics", lambda status, body: body.decode(), repeatable=True)
+
+
 def health(tenant: str) -> Call[Health]:
     """The state of the server, whatever it is."""
     return Call("GET", "/readyz", _health, also=(503,))

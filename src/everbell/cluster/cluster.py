@@ -22,10 +22,14 @@ from everbell.cluster.peers import CalledEnd, TcpPeers
 from everbell.cluster.router import RoutedOperations
 from everbell.cluster.router_leases import RoutedLeases
 from everbell.cluster.settings import ClusterSettings
+from everbell.core.cluster import Command, encode_command
+from everbell.core.cluster.view import ClusterView, view_of
 from everbell.engine.engine import Engine
 from everbell.entropy import Entropy
 from everbell.logs.port import Log
 from everbell.server.link import Serve
+
+_ORDER_S = 5.0
 
 
 class Meeting(Struct, frozen=True):
@@ -96,6 +100,24 @@ class Cluster:
             await cluster._close()
             raise
         return cluster
+
+    async def look(self) -> ClusterView:
+        """The cluster as this node sees it."""
+        node = self.node
+        return view_of(
+            node.value,
+            node.me,
+            node.settings.name,
+            node.log_lag_ms,
+            node.lease_left_ms,
+            node.player.played_at,
+        )
+
+    async def order(self, command: Command) -> ClusterView:
+        """Append a command, and wait until it was played here. Raises `LogError`."""
+        index = await self._log.append(encode_command(command))
+        await self.node.player.saw(lambda value: value.index >= index, _ORDER_S)
+        return await self.look()
 
     async def stop(self, drain_s: float) -> bool:
         """Hand everything over, stop the engine, and leave; False when attempts had to be given up."""

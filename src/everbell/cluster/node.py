@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Coroutine
 from typing import Any, assert_never
 
 from everbell.clock import Clock
 from everbell.cluster.appender import Appender
+from everbell.cluster.founding import find_or_found, token
 from everbell.cluster.heartbeat import Heartbeat
 from everbell.cluster.keeper import Keeper
 from everbell.cluster.player import Player
@@ -28,7 +28,6 @@ from everbell.core.cluster import (
     Drain,
     Drained,
     Effect,
-    Found,
     Halt,
     Inspect,
     Joined,
@@ -48,7 +47,6 @@ from everbell.core.cluster import (
     Value,
     Watch,
     effects,
-    encode_command,
     reactions,
     report,
     watched,
@@ -123,14 +121,8 @@ class ClusterNode:
             if node is not None:
                 node._step(before, after)
 
-        player = Player(log, step, on_halt, settings.snapshot_entries)
-        await player.catch_up()
-        while not player.value.cluster:
-            # Whoever is first founds it; the entries of the others are ignored.
-            await log.append(encode_command(Found(_token(entropy), engine.store.partitions)))
-            await player.catch_up()
-        _check_partitions(player.value, engine.store.partitions)
-        base_epoch = await engine.store.claim(player.value.cluster)
+        player = Player(log, clock, step, on_halt, settings.snapshot_entries)
+        base_epoch = await find_or_found(log, player, engine.store, entropy)
         node = cls(log, engine, clock, entropy, settings, addresses, base_epoch, player, on_halt)
         player.start()
         node._appender.start()
@@ -151,6 +143,11 @@ class ClusterNode:
     def lease_left_ms(self) -> int:
         """How long this node may act without another renewal."""
         return 0 if self._heartbeat is None else max(self._heartbeat.until_ms - self._clock.elapsed_ms(), 0)
+
+    @property
+    def log_lag_ms(self) -> int:
+        """How long ago the end of the log was seen."""
+        return int((asyncio.get_running_loop().time() - self._player.seen_at_s) * 1_000)
 
     @property
     def is_member(self) -> bool:
@@ -211,7 +208,7 @@ class ClusterNode:
 
     async def _enter(self) -> None:
         """Begin a new life: a new incarnation with a lease of its own asks to join."""
-        self.me = me = f"{self.settings.name}/{_token(self._entropy)}"
+        self.me = me = f"{self.settings.name}/{token(self._entropy)}"
         self._joined.clear()
         self._heartbeat = heartbeat = Heartbeat(
             self._log, self._clock, self.settings, me, self._renewed, self._lost_lease
@@ -383,15 +380,3 @@ class ClusterNode:
         task = self._task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _check_partitions(value: Value, partitions: int) -> None:
-    if len(value.partitions) != partitions:
-        raise ClusterError(
-            f"the cluster has {len(value.partitions)} partitions and the store {partitions}: they do not belong"
-            " together; check --store and --log"
-        )
-
-
-def _token(entropy: Entropy) -> str:
-    return urlsafe_b64encode(entropy.nonce() + entropy.nonce()).decode().rstrip("=")

@@ -10,7 +10,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from everbell.clock import Clock
 from everbell.core.cluster import NOTHING, Value, apply, decode_command, decode_value, encode_value
+from everbell.core.cluster.value import TRANSITIONS_MAX
 from everbell.errors import ClusterError, LogError, Trimmed
 from everbell.logs.port import Log, Snapshot
 
@@ -27,11 +29,16 @@ Step = Callable[[Value, Value], None]
 class Player:
     """Keeps `value` at the end of the log."""
 
-    def __init__(self, log: Log, on_step: Step, on_halt: Callable[[BaseException], None], keep: int) -> None:
+    def __init__(
+        self, log: Log, clock: Clock, on_step: Step, on_halt: Callable[[BaseException], None], keep: int
+    ) -> None:
         self.value = NOTHING
         self.seen_at_s = 0.0
         """When the end of the log was last seen, on the loop's clock."""
+        self.played_at: dict[int, int] = {}
+        """When the latest entries were played here, by index: the log itself knows no time."""
         self._log = log
+        self._clock = clock
         self._on_step = on_step
         self._on_halt = on_halt
         self._keep = keep
@@ -109,6 +116,9 @@ class Player:
 
     def _become(self, value: Value) -> None:
         before, self.value = self.value, value
+        self.played_at[value.index] = self._clock.now()
+        while len(self.played_at) > TRANSITIONS_MAX:
+            del self.played_at[next(iter(self.played_at))]
         self._on_step(before, value)
         watchers, self._watchers = self._watchers, []
         for watcher in watchers:

@@ -17,6 +17,8 @@ from everbell.core.tenant import Tenants, check_tenant_name
 from everbell.engine.port import LeasesPort, OperationsPort
 from everbell.errors import EverbellError, NotFound
 from everbell.server.batch_api import BatchApi
+from everbell.server.cluster_api import ClusterApi
+from everbell.server.cluster_routes import cluster_routes
 from everbell.server.dead_api import DeadApi
 from everbell.server.edge import Edge
 from everbell.server.events_api import EventsApi
@@ -24,8 +26,9 @@ from everbell.server.message import Request, Response
 from everbell.server.openapi import openapi
 from everbell.server.problem import WrongMethod, problem_of
 from everbell.server.queues_api import QueuesApi
+from everbell.server.recurrence_api import RecurrenceApi
 from everbell.server.route import Handle, Route
-from everbell.server.routes import event_routes, event_set_routes, queue_routes, system_routes
+from everbell.server.routes import event_routes, event_set_routes, queue_routes, recurrence_routes, system_routes
 from everbell.server.search_api import SearchApi
 from everbell.server.system_api import Health, MakeBackup, SystemApi
 
@@ -48,13 +51,16 @@ class Api:
         metrics: Callable[[], str],
         *,
         backup: MakeBackup | None = None,
+        cluster: ClusterApi | None = None,
         allows_handlers: bool = False,
     ) -> None:
         edge = Edge(tenants, clock, allows_handlers=allows_handlers)
         self.routes: tuple[Route, ...] = (
             *event_routes(EventsApi(operations, edge)),
+            *recurrence_routes(RecurrenceApi(operations, edge)),
             *event_set_routes(BatchApi(operations, edge), SearchApi(operations), DeadApi(operations)),
             *queue_routes(QueuesApi(leases)),
+            *(cluster_routes(cluster) if cluster is not None else ()),
             *system_routes(SystemApi(health, metrics, lambda: self.document, backup)),
         )
         self._patterns = [(route.path.split("/"), route.method, _safe(route.handle)) for route in self.routes]

@@ -14,6 +14,7 @@ import uvloop
 from everbell.clock import SystemClock
 from everbell.core.tenant import Tenants
 from everbell.server.api import Api
+from everbell.server.cluster_api import ClusterApi
 from everbell.server.far import FarLeases, FarOperations
 from everbell.server.gateways import GatewayPlan
 from everbell.server.http import HttpServer, ServerLimits
@@ -53,6 +54,7 @@ class Gateway:
             lambda: self._health,
             lambda: self._metrics,
             backup=lambda: link.call("backup"),
+            cluster=ClusterApi(lambda: link.call("look"), lambda command: link.call("order", command)),
         )
         limits = ServerLimits(body_bytes_max=self._plan.body_bytes_max, bodies_bytes_max=self._plan.bodies_bytes_max)
         guard = PagesGuard(api, on_loopback=self._plan.on_loopback)

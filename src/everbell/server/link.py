@@ -18,6 +18,8 @@ from msgspec import Raw, Struct
 
 import everbell.errors
 from everbell.channels.queue import Lease
+from everbell.core.cluster import Command
+from everbell.core.cluster.view import ClusterView
 from everbell.core.event import Event, Record, Repeat, Status
 from everbell.core.retry import Outcome, Retry
 from everbell.core.spec import Draft
@@ -71,7 +73,7 @@ class PackedSeen(Struct, array_like=True, frozen=True):
 
 
 class PackedChange(Struct, array_like=True, frozen=True):
-    """The fields of `Event` that `core.spec.changes_of` may set."""
+    """What `core.spec.changes_of` may set."""
 
     due_at: int | None = None
     to: str | None = None
@@ -84,6 +86,8 @@ class PackedChange(Struct, array_like=True, frozen=True):
     retry: Retry | None = None
     repeat: Repeat | None = None
     expires_ms: int | None = None
+    paused: bool | None = None
+    note: str | None = None
 
     @classmethod
     def pack(cls, fields: Mapping[str, Any]) -> PackedChange:
@@ -129,6 +133,8 @@ CALLS: dict[str, Call] = {
     "backup": Call(tuple[()], str),
     "metrics": Call(tuple[()], str),
     "health": Call(tuple[()], Health),
+    "look": Call(tuple[()], ClusterView),
+    "order": Call(tuple[Command], ClusterView),
 }
 
 _ARGUMENTS = {name: msgspec.msgpack.Decoder(call.arguments) for name, call in CALLS.items()}

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from everbell.cluster.cluster import Cluster
 from everbell.engine.engine import Engine
 from everbell.engine.meter import LATENESS_BOUNDS_MS
+from everbell.server.cluster_metrics import render_cluster
+from everbell.server.exposition import metric
 
 
-def render(engine: Engine) -> str:
-    """All metrics of one engine."""
+def render(engine: Engine, cluster: Cluster | None = None) -> str:
+    """All metrics of one engine, and of its place in the cluster."""
     meter = engine.meter
     lines: list[str] = []
     for name in ("scheduled", "delivered", "retried", "dead", "expired", "cancelled"):
-        lines += _metric(f"everbell_{name}_total", "counter", f"Events {name} since the start.", getattr(meter, name))
+        lines += metric(f"everbell_{name}_total", "counter", f"Events {name} since the start.", getattr(meter, name))
     budget = engine.floor.budget
-    lines += _metric("everbell_in_flight", "gauge", "Attempts under way.", engine.dispatcher.in_flight)
-    lines += _metric("everbell_in_memory_events", "gauge", "Events in memory.", len(engine.floor.entries))
+    lines += metric("everbell_in_flight", "gauge", "Attempts under way.", engine.dispatcher.in_flight)
+    lines += metric("everbell_in_memory_events", "gauge", "Events in memory.", len(engine.floor.entries))
     used = budget.total_bytes - budget.free_bytes
-    lines += _metric("everbell_in_memory_bytes", "gauge", "What events in memory are counted as.", used)
-    lines += _metric(
+    lines += metric("everbell_in_memory_bytes", "gauge", "What events in memory are counted as.", used)
+    lines += metric(
         "everbell_starved_flows", "gauge", "Targets with due events left in the store.", len(engine.floor.starved)
     )
     highest = max(engine.epochs.values(), default=0)
-    lines += _metric("everbell_epoch", "gauge", "The highest epoch of the partitions that are owned here.", highest)
+    lines += metric("everbell_epoch", "gauge", "The highest epoch of the partitions that are owned here.", highest)
     lines += [
         "# HELP everbell_lateness_seconds How late first attempts began.",
         "# TYPE everbell_lateness_seconds histogram",
@@ -33,8 +36,6 @@ def render(engine: Engine) -> str:
         lines.append(f'everbell_lateness_seconds_bucket{{le="{label}"}} {total}')
     lines.append(f"everbell_lateness_seconds_sum {meter.lateness_sum_ms / 1_000:g}")
     lines.append(f"everbell_lateness_seconds_count {total}")
+    if cluster is not None:
+        lines += render_cluster(cluster)
     return "\n".join(lines) + "\n"
-
-
-def _metric(name: str, kind: str, help: str, value: int) -> list[str]:
-    return [f"# HELP {name} {help}", f"# TYPE {name} {kind}", f"{name} {value}"]

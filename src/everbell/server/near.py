@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
+from everbell.core.cluster import Command
+from everbell.core.cluster.view import ClusterView
 from everbell.core.spec import Draft
 from everbell.engine.port import LeasesPort, OperationsPort, Seen
 from everbell.server.link import CALLS, PackedChange, PackedSeen, Scheduled, pack_error
 from everbell.server.system_api import Health, MakeBackup
+
+
+class ClusterPort(Protocol):
+    """What a gateway may ask of the node behind it."""
+
+    async def look(self) -> ClusterView: ...
+
+    async def order(self, command: Command) -> ClusterView: ...
 
 
 class Near:
@@ -21,12 +31,14 @@ class Near:
         backup: MakeBackup,
         metrics: Callable[[], str],
         health: Callable[[], Health],
+        cluster: ClusterPort | None = None,
     ) -> None:
         self._operations = operations
         self._leases = leases
         self._backup = backup
         self._metrics = metrics
         self._health = health
+        self._cluster = cluster
 
     async def serve(self, method: str, arguments: tuple[Any, ...]) -> Any:
         """Carry out one of `CALLS`."""
@@ -45,6 +57,9 @@ class Near:
                 return self._metrics()
             case "health":
                 return self._health()
+            case "look" | "order":
+                assert self._cluster is not None, "only gateways ask, and they have a node behind them"
+                return await getattr(self._cluster, method)(*arguments)
             case "lease" | "acknowledge" | "fail" | "give_back" | "extend":
                 return await getattr(self._leases, method)(*arguments)
             case _:

@@ -26,6 +26,7 @@ from everbell.entropy import SystemEntropy
 from everbell.errors import StoreCorrupt
 from everbell.logs.port import Log
 from everbell.server.api import Api
+from everbell.server.cluster_api import ClusterApi
 from everbell.server.gateways import Gateways
 from everbell.server.http import HttpServer, ServerLimits
 from everbell.server.metrics import render
@@ -35,6 +36,7 @@ from everbell.server.problem import server_problem
 from everbell.server.system_api import Health
 from everbell.settings import ONE_PROCESS, Settings, SettingsError
 from everbell.stores.port import Store
+from everbell.stores.url import without_password
 
 BROKEN_EXIT = 74
 """The exit code after a store that failed: start again, and it recovers from its log."""
@@ -145,6 +147,7 @@ class Node:
             self._health,
             self._metrics,
             backup=self._backup,
+            cluster=ClusterApi(cluster.look, cluster.order),
         )
         limits = ServerLimits(
             body_bytes_max=self._settings.body_bytes_max, bodies_bytes_max=self._settings.bodies_bytes_max
@@ -155,7 +158,7 @@ class Node:
         return server
 
     async def _start_gateways(self, cluster: Cluster, listener: socket.socket) -> Gateways:
-        near = Near(cluster.operations, cluster.leases, self._backup, self._metrics, self._health)
+        near = Near(cluster.operations, cluster.leases, self._backup, self._metrics, self._health, cluster)
         gateways = Gateways(self._settings, listener, near.serve)
         await gateways.start()
         return gateways
@@ -179,7 +182,7 @@ class Node:
         return Health("ready")
 
     def _metrics(self) -> str:
-        return "" if self._engine is None else render(self._engine)
+        return "" if self._engine is None else render(self._engine, self._cluster)
 
     def _watch_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -203,7 +206,7 @@ def _url_of(listener: socket.socket) -> str:
 
 def announce(settings: Settings, url: str) -> None:
     """Tell whoever waits for the server: its log, and the ready file."""
-    _log.info("ready on %s, events in %s", url, settings.store)
+    _log.info("ready on %s, events in %s", url, without_password(settings.store))
     if settings.ready_file:
         try:
             Path(settings.ready_file).write_text(url + "\n", encoding="utf-8")

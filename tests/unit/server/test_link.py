@@ -13,6 +13,8 @@ import pytest
 import everbell.errors
 from everbell.channels.http_message import HttpFailure
 from everbell.channels.queue import Lease
+from everbell.core.cluster import Drain, Partition, Value
+from everbell.core.cluster.view import view_of
 from everbell.core.event import Event, Record, Repeat
 from everbell.core.occurrence import occurrence_of
 from everbell.core.retry import Outcome, Retry
@@ -44,6 +46,7 @@ CHANGE = PackedChange.pack({"due_at": 7, "retry": None, "tags": ()})
 FILTER = Filter("shop", "dead", key="k", from_at=1)
 LEASE = Lease("1.2.3", 9_000, occurrence_of(EVENT, 2, 9))
 
+CLUSTER = view_of(Value(index=3, cluster="secret", partitions=(Partition(),) * 2), "n1/x", "n1", 5, 900, {})
 EXAMPLES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "schedule": (("shop", [DRAFT, DRAFT]), Scheduled(["a", None], {1: SEEN}, {1: ("Conflict", "taken", None)})),
     "get": (("shop", "order-17"), ENDED),
@@ -65,6 +68,8 @@ EXAMPLES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "backup": ((), "somewhere"),
     "metrics": ((), "up 1\n"),
     "health": ((), Health("broken", "fsync")),
+    "look": ((), CLUSTER),
+    "order": ((Drain("n1"),), CLUSTER),
 }
 
 ERRORS = [kind for kind in vars(everbell.errors).values() if inspect.isclass(kind) and issubclass(kind, EverbellError)]

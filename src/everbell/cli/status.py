@@ -1,0 +1,144 @@
+"""`everbell status`, `drain` and `undrain`: the cluster as one of its nodes sees it."""
+
+from __future__ import annotations
+
+import argparse
+
+from everbell.cli.options import add_server_options, open_client
+from everbell.cli.parser import OK, Parser, add_command
+from everbell.cli.printing import print_json
+from everbell.cli.terminal import Paint, Table, harmless
+from everbell.core.cluster.view import ClusterView, MemberView
+
+_STATUS_NOTES = """\
+examples:
+  everbell status                                members, partitions, leases, the last transitions
+  everbell status --partitions                   and every partition, with its owner, epoch and backups
+  everbell status --json | jq .members
+  everbell top                                   the same, live"""
+
+_DRAIN_NOTES = """\
+examples:
+  everbell drain n3                              move everything away from node n3, one partition at a time
+  everbell status                                watch it go
+  everbell undrain n3                            let it own partitions again
+
+A node that is stopped with SIGTERM drains by itself."""
+
+MEMBER_HEADINGS = ("NODE", "STATE", "PARTITIONS", "ZONE", "CAPACITY", "WATCHES", "BACKUP", "URL")
+
+
+def register(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add the commands."""
+    status = add_command(
+        commands, "status", "show the cluster", "Show the cluster as a node sees it.", _STATUS_NOTES, _status
+    )
+    status.add_argument("--partitions", action="store_true", help="show every partition")
+    add_server_options(status)
+    drain = add_command(
+        commands, "drain", "move everything away from a node", "Move partitions away.", _DRAIN_NOTES, _drain
+    )
+    drain.add_argument("node", metavar="NODE")
+    add_server_options(drain)
+    undrain = add_command(
+        commands, "undrain", "let a node own partitions again", "Undo a drain.", _DRAIN_NOTES, _undrain
+    )
+    undrain.add_argument("node", metavar="NODE")
+    add_server_options(undrain)
+
+
+def _status(args: argparse.Namespace) -> int:
+    with open_client(args) as client:
+        view = client.cluster()
+    if args.json:
+        print_json(view)
+    else:
+        print_cluster(view, Paint(), partitions=args.partitions)
+    return OK
+
+
+def _drain(args: argparse.Namespace) -> int:
+    with open_client(args) as client:
+        return _show(client.drain(args.node), args)
+
+
+def _undrain(args: argparse.Namespace) -> int:
+    with open_client(args) as client:
+        return _show(client.undrain(args.node), args)
+
+
+def _show(view: ClusterView, args: argparse.Namespace) -> int:
+    if args.json:
+        print_json(view)
+    else:
+        print_members(view, Paint())
+    return OK
+
+
+def print_cluster(view: ClusterView, paint: Paint, *, partitions: bool = False) -> None:
+    """Everything, for people."""
+    print_heading(view, paint)
+    print_members(view, paint)
+    for stand_in in view.stand_ins:
+        print(f"{harmless(stand_in.by)} stands in for {harmless(stand_in.dead)}: {len(stand_in.partitions)} partitions")
+    if partitions:
+        print()
+        _print_partitions(view, paint)
+    if view.transitions:
+        print()
+        print_transitions(view, paint, 10)
+
+
+def print_heading(view: ClusterView, paint: Paint) -> None:
+    """One line about the whole."""
+    states = ", ".join(f"{count} {state}" for state, count in view.partition_states.items())
+    print(f"{paint('cluster', 'dim')} {view.cluster}   {paint('partitions', 'dim')} {states}")
+    print(
+        f"{paint('seen by', 'dim')} {harmless(view.node)}   {paint('log', 'dim')} at {view.log_index},"
+        f" seen {view.log_lag_ms} ms ago   {paint('lease', 'dim')} {view.lease_left_ms} ms left"
+    )
+
+
+def print_members(view: ClusterView, paint: Paint) -> None:
+    """A line for each node."""
+    Table(MEMBER_HEADINGS, paint).print([member_row(member) for member in view.members])
+
+
+def member_row(member: MemberView) -> tuple[str, ...]:
+    """A node as a row under `MEMBER_HEADINGS`."""
+    owned = "gateway" if member.gateway else str(member.partitions)
+    return (
+        harmless(member.name, 32),
+        member.state,
+        f"{owned} ({member.moving} moving)" if member.moving else owned,
+        harmless(member.zone, 16),
+        str(member.capacity),
+        harmless(member.watches or "", 32),
+        harmless(member.backup or "", 32),
+        harmless(member.addresses[1], 48) if len(member.addresses) > 1 else "",
+    )
+
+
+def _print_partitions(view: ClusterView, paint: Paint) -> None:
+    rows = [
+        (
+            str(part.partition),
+            part.state,
+            harmless(part.owner or "", 32),
+            str(part.epoch),
+            harmless(part.to or "", 32),
+            "" if part.clean else "no",
+            harmless(", ".join(part.backups), 48),
+        )
+        for part in view.partitions
+    ]
+    Table(("PARTITION", "STATE", "OWNER", "EPOCH", "TO", "CLEAN", "BACKUPS"), paint).print(rows)
+
+
+def print_transitions(view: ClusterView, paint: Paint, count: int) -> None:
+    """The latest, the last of them at the end."""
+    rows = [
+        (str(entry.index), entry.at or "", entry.kind, harmless(entry.what, 40), harmless(entry.reason, 60))
+        for entry in view.transitions[-count:]
+    ]
+    Table(("INDEX", "AT", "WHAT", "WHO", "WHY"), paint).print(rows)

@@ -1,0 +1,48 @@
+"""Reading a server's metrics back: values by name, and quantiles out of histograms."""
+
+from __future__ import annotations
+
+import re
+
+_LINE = re.compile(r"^([a-z_][a-z0-9_]*(?:\{[^}]*\})?) (\S+)$")
+_BUCKET = re.compile(r'^(.*)_bucket\{le="([^"]+)"\}$')
+
+
+class Histogram:
+    """How many observations were at most so large, by bound."""
+
+    def __init__(self, counts: dict[float, float]) -> None:
+        self._counts = dict(sorted(counts.items()))
+
+    def quantile(self, share: float) -> str:
+        """The bound below which a share of the observations lies, for people."""
+        total = max(self._counts.values(), default=0.0)
+        if not total:
+            return "-"
+        bound = next(bound for bound, count in self._counts.items() if count >= share * total)
+        return "more" if bound == float("inf") else f"≤{bound * 1_000:g} ms"
+
+
+class Samples:
+    """What a server said at one time."""
+
+    def __init__(self, values: dict[str, float]) -> None:
+        self._values = values
+
+    def value(self, name: str) -> float:
+        return self._values.get(name, 0.0)
+
+    def since(self, before: Samples | None, name: str) -> Histogram:
+        """The histogram of what was observed since an earlier time."""
+        counts = {}
+        for key, count in self._values.items():
+            match = _BUCKET.match(key)
+            if match is not None and match[1] == name:
+                counts[float(match[2].replace("+Inf", "inf"))] = count - (before.value(key) if before else 0.0)
+        return Histogram(counts)
+
+
+def read_samples(text: str) -> Samples:
+    """The samples in the text format of Prometheus; what is not understood is left out."""
+    found = (_LINE.match(line) for line in text.splitlines())
+    return Samples({match[1]: float(match[2]) for match in found if match is not None})

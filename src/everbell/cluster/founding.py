@@ -1,0 +1,35 @@
+"""Whoever comes first founds the cluster; everybody makes sure that log and store belong together."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+
+from everbell.cluster.player import Player
+from everbell.core.cluster import Found, encode_command
+from everbell.entropy import Entropy
+from everbell.errors import ClusterError
+from everbell.logs.port import Log
+from everbell.stores.port import Store
+
+
+async def find_or_found(log: Log, player: Player, store: Store, entropy: Entropy) -> int:
+    """Play the log up to its end, and found the cluster where there is none yet.
+
+    Returns how far the store's epochs are ahead of the log's. Raises `ClusterError`, `LogError`, `StoreError`.
+    """
+    await player.catch_up()
+    while not player.value.cluster:
+        # Several nodes may do this at a time: the first entry counts, the others are ignored.
+        await log.append(encode_command(Found(token(entropy), store.partitions)))
+        await player.catch_up()
+    if len(player.value.partitions) != store.partitions:
+        raise ClusterError(
+            f"the cluster has {len(player.value.partitions)} partitions and the store {store.partitions}: they do not"
+            " belong together; check --store and --log"
+        )
+    return await store.claim(player.value.cluster)
+
+
+def token(entropy: Entropy) -> str:
+    """A name that nobody can guess."""
+    return urlsafe_b64encode(entropy.nonce() + entropy.nonce()).decode().rstrip("=")

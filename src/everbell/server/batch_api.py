@@ -100,10 +100,11 @@ def _raise_if_not_at_fault(errors: dict[int, EverbellError]) -> None:
 
 def _answer(ids: list[str | None], errors: dict[int, EverbellError]) -> Response:
     accepted = len(ids) - len(errors)
-    view = BatchView(accepted, len(errors), ids, [_error(index, errors[index]) for index in sorted(errors)])
+    view = BatchView(accepted, len(errors), ids, [error_view(index, errors[index]) for index in sorted(errors)])
     return json_response(view, 201 if not errors else 207 if accepted else 422)
 
 
-def _error(index: int, error: EverbellError) -> BatchError:
+def error_view(index: int, error: EverbellError) -> BatchError:
+    """Why one of many was refused."""
     field = error.field if isinstance(error, InvalidInput) else None
     return BatchError(index, error.status, error.title, str(error), field)

@@ -27,10 +27,11 @@ _GIVEN = {"not": _NULL}
 
 _REFINED: dict[str, dict[str, Any]] = {
     "EventSpec": {
-        "description": "An event to schedule. Exactly one of `at` and `in`.",
+        "description": "An event to schedule. One of `at` and `in`; none is needed where `repeat` says when.",
         "oneOf": [
             {"required": ["at"], "properties": {"at": _GIVEN, "in": _NULL}},
             {"required": ["in"], "properties": {"in": _GIVEN, "at": _NULL}},
+            {"required": ["repeat"], "properties": {"repeat": _GIVEN, "in": _NULL, "at": _NULL}},
         ],
         "examples": [
             {
@@ -44,6 +45,14 @@ _REFINED: dict[str, dict[str, Any]] = {
             }
         ],
     },
+    "RepeatSpec": {
+        "description": "How an event comes again. Exactly one of `every` and `cron`.",
+        "oneOf": [
+            {"required": ["every"], "properties": {"every": _GIVEN, "cron": _NULL}},
+            {"required": ["cron"], "properties": {"cron": _GIVEN, "every": _NULL}},
+        ],
+        "examples": [{"cron": "0 9 * * MON-FRI", "tz": "Europe/Berlin", "misfire": "latest"}],
+    },
     "ChangeSpec": {"minProperties": 1, "not": {"required": ["at", "in"]}},
 }
 _DURATION = [{"type": "string"}, {"type": "integer"}, {"type": "number"}]
@@ -52,7 +61,14 @@ _REFINED_DURATION = [
     {"type": "string", "pattern": r"^(([0-9]{1,9}(\.[0-9]{1,9})?(ms|s|m|h|d|w))+|[Pp][0-9.DHMSTWdhmstw]+)$"},
     {"type": "number", "minimum": 0, "description": "seconds"},
 ]
-_TIMES = (("EventSpec", "at"), ("ChangeSpec", "at"), ("RepeatSpec", "until"))
+_TIMES = (
+    ("EventSpec", "at"),
+    ("ChangeSpec", "at"),
+    ("RepeatSpec", "until"),
+    ("PreviewSpec", "at"),
+    ("BackfillSpec", "from"),
+    ("BackfillSpec", "until"),
+)
 
 _PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
     "tenant": ("the tenant", {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"}),

@@ -9,6 +9,14 @@ from everbell.server.batch_api import BatchApi, BatchView
 from everbell.server.dead_api import DeadApi, RedrivenView, RedriveSpec
 from everbell.server.events_api import DeliverQuery, EventsApi
 from everbell.server.queues_api import AckSpec, ExtendSpec, FailSpec, LeaseSpec, LeasesView, QueuesApi, SettledView
+from everbell.server.recurrence_api import (
+    BackfillSpec,
+    BackfillView,
+    PreviewQuery,
+    PreviewSpec,
+    PreviewView,
+    RecurrenceApi,
+)
 from everbell.server.route import HTML, JSON, LINES, Answer, Route
 from everbell.server.search_api import CancelledView, FindQuery, PageQuery, SearchApi, SelectionQuery
 from everbell.server.system_api import METRICS_TYPE, BackupView, Health, SystemApi
@@ -84,6 +92,43 @@ def event_routes(events: EventsApi) -> tuple[Route, ...]:
             (Answer(200, "the event as it is now; with dry_run, the outcome of the trial", (EventView, TrialView)),),
             (404, 409, 422, 507),
             query=DeliverQuery,
+        ),
+    )
+
+
+def recurrence_routes(recurrence: RecurrenceApi) -> tuple[Route, ...]:
+    """Events that repeat."""
+    shown = Answer(200, "the next times", (PreviewView,))
+    return (
+        Route(
+            "POST",
+            "/v1/preview",
+            recurrence.preview,
+            "preview",
+            "When a recurrence would ring",
+            (shown,),
+            (413, 415, 422),
+            body=PreviewSpec,
+        ),
+        Route(
+            "GET",
+            EVENT + "/preview",
+            recurrence.preview_event,
+            "preview_event",
+            "When an event will ring",
+            (shown,),
+            (404, 409, 422),
+            query=PreviewQuery,
+        ),
+        Route(
+            "POST",
+            EVENT + "/backfill",
+            recurrence.backfill,
+            "backfill_event",
+            "Ring for the times of a past range, once more or for the first time",
+            (Answer(200, "they are scheduled, each as an event of its own", (BackfillView,)),),
+            (404, 409, 413, 415, 422, 507),
+            body=BackfillSpec,
         ),
     )
 

@@ -6,7 +6,6 @@ it is neither decoded nor encoded again. The types are also what the OpenAPI doc
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Annotated
 from urllib.parse import quote
 
@@ -14,14 +13,15 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from everbell.channels.queue import Lease
-from everbell.core.event import Attempt, Event, Record, Repeat, Status
+from everbell.core.event import Attempt, Event, Record, Status
 from everbell.core.ids import is_made
 from everbell.core.retry import Outcome, Result, Retry
-from everbell.core.time import format_duration, format_instant
+from everbell.core.time import format_duration
 from everbell.engine.port import Seen
 from everbell.server.message import Response
+from everbell.server.moments import Instant, instant
+from everbell.server.repeat_views import CountersView, PauseView, RepeatView, counters_view, pause_view, repeat_view
 
-Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 Version = Annotated[int, Meta(ge=1, description="goes up with every change; the ETag is this number in quotes")]
 
 _encode = msgspec.json.Encoder().encode
@@ -44,14 +44,6 @@ class RetryView(Struct, frozen=True, gc=False):
     max_attempts: int
     backoff: str
     max_backoff: str
-
-
-class RepeatView(Struct, frozen=True, omit_defaults=True, gc=False):
-    """How the event comes again."""
-
-    every: str
-    count: int | None = None
-    until: Instant | None = None
 
 
 class AcceptedView(Struct, frozen=True):
@@ -89,6 +81,8 @@ class EventView(Struct, frozen=True, omit_defaults=True, gc=False):
     next_attempt_at: Annotated[Instant, Meta(description="where it is not the due time")] | None = None
     finished_at: Instant | None = None
     reason: Annotated[str, Meta(description="why it is dead, or was not delivered")] | None = None
+    counters: Annotated[CountersView, Meta(description="of an event that repeats")] | None = None
+    paused: PauseView | None = None
 
 
 class EventsView(Struct, frozen=True, omit_defaults=True):
@@ -129,16 +123,6 @@ class LeaseView(Struct, frozen=True, omit_defaults=True, gc=False):
     headers: dict[str, str] | None = None
     tags: tuple[str, ...] | None = None
     traceparent: str | None = None
-
-
-@lru_cache(maxsize=4_096)
-def _second(at_s: int) -> str:
-    return format_instant(at_s * 1_000)[:-4]
-
-
-def instant(at: int) -> str:
-    """RFC 3339; events crowd in the same seconds, so the text of a second is kept."""
-    return f"{_second(at // 1_000)}{at % 1_000:03d}Z"
 
 
 def created_response(tenant: str, event_id: str, due_at: int) -> Response:
@@ -200,6 +184,7 @@ def event_view(seen: Seen) -> EventView:
             attempts=attempts,
             finished_at=instant(event.finished_at),
             reason=event.reason,
+            counters=None if event.course is None else counters_view(event.course),
         )
     is_json = event.content_type is None
     return EventView(
@@ -219,13 +204,15 @@ def event_view(seen: Seen) -> EventView:
         None if is_json else event.payload,
         event.content_type,
         None if event.retry is None else _retry_view(event.retry),
-        None if event.repeat is None else _repeat_view(event.repeat),
+        None if event.repeat is None else repeat_view(event.repeat),
         None if event.expires_ms is None else format_duration(event.expires_ms),
         event.traceparent,
         attempts,
         _next_attempt_at(event, seen.status),
         None,
         event.reason,
+        None if event.repeat is None else counters_view(event.course),
+        pause_view(event.course),
     )
 
 
@@ -269,11 +256,6 @@ def _attempt_view(attempt: Attempt) -> AttemptView:
 
 def _retry_view(retry: Retry) -> RetryView:
     return RetryView(retry.max_attempts, format_duration(retry.backoff_ms), format_duration(retry.max_backoff_ms))
-
-
-def _repeat_view(repeat: Repeat) -> RepeatView:
-    until = None if repeat.until_at is None else instant(repeat.until_at)
-    return RepeatView(format_duration(repeat.every_ms), repeat.count, until)
 
 
 def _next_attempt_at(event: Event, status: Status) -> str | None:

@@ -77,6 +77,7 @@ def test_everything_that_was_said_comes_back() -> None:
             "headers": {"x-team": "orders"},
             "retry": {"max_attempts": 3, "backoff": "1s500ms", "max_backoff": "1m"},
             "repeat": {"every": "30s", "count": 6, "until": "2026-03-01T00:00:00.000Z"},
+            "counters": {"fired": 0, "missed": 0, "skipped": 0, "reasons": {}},
             "expires": "2h",
             "traceparent": TRACE,
         }

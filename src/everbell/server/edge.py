@@ -7,6 +7,7 @@ the trace that a request belongs to.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from everbell.clock import Clock
@@ -16,7 +17,6 @@ from everbell.core.tenant import Tenant, Tenants
 from everbell.errors import InvalidInput
 from everbell.server.message import Request
 
-_HANDLER = "handler:"
 _TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 
 
@@ -26,7 +26,7 @@ class Edge:
     def __init__(self, tenants: Tenants, clock: Clock, *, allows_handlers: bool) -> None:
         self.policy = tenants.policy
         self.now = clock.now
-        self._allows_handlers = allows_handlers
+        self._check_target = group_of if allows_handlers else _check_reachable
 
     def draft(self, spec: EventSpec, tenant: str, trace: str | None = None) -> Draft:
         """The draft of one event."""
@@ -37,12 +37,9 @@ class Edge:
         if trace is not None and spec.traceparent is None:
             spec.traceparent = trace
         try:
-            made = draft(spec, policy, now)
+            return draft(spec, policy, now, self._check_target)
         except OverflowError:
             raise InvalidInput("a number is out of range") from None
-        if made.to[:8] == _HANDLER and not self._allows_handlers:
-            raise _no_handlers()
-        return made
 
     def changes(self, spec: ChangeSpec, tenant: str) -> dict[str, Any]:
         """The fields that a change sets."""
@@ -52,8 +49,8 @@ class Edge:
             raise InvalidInput("a number is out of range") from None
         if not fields:
             raise InvalidInput("give at least one field to change")
-        if fields.get("to", "")[:8] == _HANDLER and not self._allows_handlers:
-            raise _no_handlers()
+        if "to" in fields:
+            self._check_target(fields["to"])
         return fields
 
 
@@ -78,5 +75,9 @@ def check_queue_name(name: str) -> str:
     return name
 
 
-def _no_handlers() -> InvalidInput:
-    return InvalidInput("a server has no handlers; use queue:name and a worker, or https://…", "to")
+@lru_cache(maxsize=10_000)
+def _check_reachable(to: str) -> None:
+    """Refuse what is no target, and what a process without handlers cannot reach."""
+    group_of(to)
+    if to.startswith("handler:"):
+        raise InvalidInput("a server has no handlers; use queue:name and a worker, or https://…", "to")

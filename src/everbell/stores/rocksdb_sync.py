@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from sys import getswitchinterval
 from time import perf_counter
 
-QUICK_S = 0.001
+QUICK_S = 0.0015
 """The loop waits for an fsync that is expected to take no longer than this."""
 _MEMORY = 16
 

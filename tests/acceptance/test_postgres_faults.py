@@ -19,7 +19,10 @@ from everbell.core.event import Event
 from everbell.errors import EverbellError, Fenced, StoreUnavailable, StoreUnusable
 from everbell.stores.port import Add, Change
 from everbell.stores.postgres import PostgresStore
-from everbell.stores.postgres_write import COPIED_MIN
+from everbell.stores.postgres_address import read_address
+from everbell.stores.postgres_batch import Batch
+from everbell.stores.postgres_link import connect
+from everbell.stores.postgres_write import COPIED_MIN, Operation, copy
 from tests.conformance.stores import NOW, PARTITIONS, event, finish, page_all
 from tests.services import shared
 from tests.services.fates import Fate, FatefulProxy
@@ -190,6 +193,29 @@ def test_whoever_stops_in_the_middle_of_a_transaction_does_not_keep_the_partitio
                 await apply
             await proxy.release()
             assert await stored(new) == set()
+
+    asyncio.run(scenario())
+
+
+def test_whoever_takes_partitions_waits_for_what_is_about_to_be_made_there() -> None:
+    async def scenario() -> None:
+        url = shared.postgres().fresh_schema()
+        async with opened(url) as old, opened(url) as new:
+            epochs = await owning(old)
+            batch = Batch(some(1), {}, {})
+            batch.fill(0, 1)
+            connection = await connect(read_address(url))
+            await copy(connection, batch, Operation(1, 1, epochs, is_relaxed=False))
+            taking = asyncio.create_task(new.raise_fence(dict.fromkeys(range(PARTITIONS), 9)))
+            waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            administrator = await asyncpg.connect(shared.postgres().url)
+            while not await administrator.fetchval(waiting):
+                assert not taking.done()
+            await connection.execute("COMMIT")
+            await taking
+            assert await stored(new) == {1}
+            await connection.close()
+            await administrator.close()
 
     asyncio.run(scenario())
 

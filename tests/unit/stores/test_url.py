@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,26 @@ def test_memory_lies_nowhere() -> None:
 def test_whoever_asks_for_anything_else_learns_what_there_is(url: str) -> None:
     with pytest.raises(StoreUnusable, match=r"rocksdb:PATH .* memory:"):
         open_store(url)
+
+
+def test_a_password_in_a_mistyped_url_is_not_shown() -> None:
+    with pytest.raises(StoreUnusable, match="'pgsql://host/database' names no store") as refused:
+        open_store("pgsql://user:hush@host/database?password=hush")
+    assert "hush" not in str(refused.value)
+
+
+def test_postgresql_needs_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("everbell.stores.postgres")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    with pytest.raises(StoreUnusable, match=r"pip install 'everbell\[postgres\]'"):
+        open_store("postgresql://user@host/database")
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
+def test_postgresql_wants_an_address(scheme: str) -> None:
+    with pytest.raises(StoreUnusable, match="names no database"):
+        open_store(f"{scheme}://")
 
 
 def test_a_directory_is_needed() -> None:

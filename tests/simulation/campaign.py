@@ -17,12 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 
-from everbell.engine import lanes
+from everbell.engine import agenda, lanes
 from everbell.testing import VirtualClock, run_virtual
 from tests.simulation.world import Options, World
-
-LINE_IN_MEMORY = 3
-"""Lines that go to the store after three, so that a small world shows what a big one would."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +43,14 @@ def simulate(seed: int, options: Options) -> Run:
         trace_hash = hashlib.sha256("\n".join(world.trace).encode()).hexdigest()
         return Run(violations, trace_hash, (clock.now() - start_at) / 1_000, world.checker.restarts, world.faults)
 
-    return run_virtual(main)
+    with _limits_of(options):
+        return run_virtual(main)
 
 
-def world_of(seed: int) -> tuple[Options, int]:
-    """The kind of world that a seed makes: its options, and how long a line in memory may be."""
+def world_of(seed: int) -> Options:
+    """The kind of world that a seed makes."""
     dice = random.Random(f"{seed}/world")
-    options = Options(
+    return Options(
         events=dice.choice((60, 150, 300)),
         minutes=dice.choice((0.2, 1, 5)),
         keys=dice.choice((1, 3, 20)),
@@ -67,25 +65,27 @@ def world_of(seed: int) -> tuple[Options, int]:
         memory_bytes=dice.choice((6_000, 30_000, 1_000_000)),
         page_events=dice.choice((1, 7, 100)),
         partitions=dice.choice((1, 4)),
+        line=dice.choice((1, 2, 3, 8)),
+        outages=dice.choice((0, 0, 3, 10)),
+        burst=dice.choice((1, 1, 10, 60)),
+        slice=dice.choice((1, 3, 5_000)),
     )
-    return options, dice.choice((1, 2, 3, 8))
 
 
 @contextmanager
-def lines_of(length: int) -> Iterator[None]:
-    """Lines in memory of this length."""
-    usual, lanes.LINE_IN_MEMORY = lanes.LINE_IN_MEMORY, length
+def _limits_of(options: Options) -> Iterator[None]:
+    """Limits that are constants of the engine, as a world has them."""
+    usual = lanes.LINE_IN_MEMORY, agenda.SLICE
+    lanes.LINE_IN_MEMORY, agenda.SLICE = options.line, options.slice
     try:
         yield
     finally:
-        lanes.LINE_IN_MEMORY = usual
+        lanes.LINE_IN_MEMORY, agenda.SLICE = usual
 
 
 def simulate_seed(seed: int) -> Run:
     """Run a seed in the world that it makes."""
-    options, line = world_of(seed)
-    with lines_of(line):
-        return simulate(seed, options)
+    return simulate(seed, world_of(seed))
 
 
 def campaign(first_seed: int, minutes: float, seeds_max: int | None = None) -> int:

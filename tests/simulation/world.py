@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from everbell.channels.port import Delivery
 from everbell.core.event import Event, Repeat
@@ -53,6 +54,35 @@ class Options:
     memory_bytes: int = 30_000
     page_events: int = 7
     partitions: int = 4
+    outages: int = 0
+    """How often a target is down for a while: everything sent to it fails at once."""
+    kinds: tuple[str, ...] = ("fine", "slow", "bad")
+    """What targets there are: bad ones nearly always fail."""
+    leads_ms: tuple[int, ...] = (0, 50, 500, 5_000, 30_000)
+    """About how long before their time events are asked for."""
+    burst: int = 1
+    """How many events are asked for together."""
+    line: int = 3
+    """How long a key's line in memory may be; short ones, so that a small world shows what a big one would."""
+    slice: int = 5_000
+    """How many events ring in one turn of the loop."""
+
+
+class Outage(NamedTuple):
+    """A target is down, in seconds from the beginning."""
+
+    host: str
+    from_s: float
+    until_s: float
+
+
+def _outages(options: Options, dice: random.Random) -> list[Outage]:
+    whole_s = options.minutes * 60
+    found = []
+    for _ in range(options.outages):
+        from_s = dice.uniform(0, whole_s)
+        found.append(Outage(f"https://host{dice.randrange(options.targets)}.", from_s, from_s + dice.uniform(1, 15)))
+    return found
 
 
 class RoughStore:
@@ -78,11 +108,20 @@ class RoughStore:
         await asyncio.sleep(self._dice.expovariate(200))
         return result
 
-    async def page(self, *arguments: int) -> object:
+    async def page(self, *arguments: object) -> object:
+        return await self._slowly(self.inner.page, *arguments)
+
+    async def waiting(self, *arguments: object) -> object:
+        return await self._slowly(self.inner.waiting, *arguments)
+
+    async def heads(self, *arguments: object) -> object:
+        return await self._slowly(self.inner.heads, *arguments)
+
+    async def _slowly(self, read: Callable[..., Awaitable[object]], *arguments: object) -> object:
         await asyncio.sleep(self._dice.expovariate(500))
-        page = await self.inner.page(*arguments)
+        found = await read(*arguments)
         await asyncio.sleep(self._dice.expovariate(500))
-        return page
+        return found
 
     async def close(self) -> None:
         pass
@@ -116,9 +155,14 @@ class Receiver:
         dice = world.receiving
         began_at = world.clock.now()
         host = delivery.event.to
-        outcome, accepted, lost = self._decide(host, dice)
+        if world.is_down(host):
+            outcome, accepted, lost = Outcome("failed", "nobody is there"), False, False
+            pause_s = 0.0
+        else:
+            outcome, accepted, lost = self._decide(host, dice)
+            pause_s = dice.expovariate(20 if host.endswith("slow") else 200)
         try:
-            await asyncio.sleep(dice.expovariate(20 if host.endswith("slow") else 200))
+            await asyncio.sleep(pause_s)
         except asyncio.CancelledError:
             # The sender died: whether the receiver took it, nobody will know.
             world.saw(delivery, began_at, accepted, answer_lost=True)
@@ -157,6 +201,8 @@ class World:
         self.receiving = random.Random(f"{seed}/receivers")
         self._work = random.Random(f"{seed}/work")
         self._faults = random.Random(f"{seed}/faults")
+        self._outages = _outages(options, random.Random(f"{seed}/outages"))
+        self._start_at = clock.now()
         self._entropy = SeededEntropy(seed)
         self._store = RoughStore(
             MemoryStore(partitions=options.partitions), random.Random(f"{seed}/store"), options.store_full
@@ -173,16 +219,30 @@ class World:
     async def run(self) -> list[str]:
         """The whole story; returns the violations."""
         await self._boot()
-        crashes = sorted(self._faults.uniform(0, self.options.minutes * 60) for _ in range(self.options.crashes))
-        start = self.clock.now()
+        # Some come after the last event was asked for: then nothing new sets going what stands still.
+        crashes = sorted(self._faults.uniform(0, self.options.minutes * 80) for _ in range(self.options.crashes))
+        bursts_a_second = self.options.events / self.options.burst / (self.options.minutes * 60)
         for index in range(self.options.events):
-            await asyncio.sleep(self._work.expovariate(self.options.events / (self.options.minutes * 60)))
-            while crashes and (self.clock.now() - start) / 1_000 > crashes[0]:
+            if index % self.options.burst == 0:
+                await asyncio.sleep(self._work.expovariate(bursts_a_second))
+            while crashes and self._passed_s() > crashes[0]:
                 crashes.pop(0)
                 await self._crash()
             self._ask(index)
+        for moment_s in crashes:
+            await asyncio.sleep(max(moment_s - self._passed_s(), 0))
+            await self._crash()
         await self._heal_and_drain()
         return self.broken + self.checker.violations()
+
+    def is_down(self, host: str) -> bool:
+        """Whether nobody is there at the moment."""
+        passed_s = self._passed_s()
+        down = [each for each in self._outages if host.startswith(each.host) and each.from_s <= passed_s < each.until_s]
+        return bool(down) and not self.healed
+
+    def _passed_s(self) -> float:
+        return (self.clock.now() - self._start_at) / 1_000
 
     def saw(self, delivery: Delivery, began_at: int, accepted: bool, *, answer_lost: bool) -> None:
         """A receiver reports."""
@@ -252,10 +312,10 @@ class World:
             return
         tenant = "parking" if index % 3 == 0 else "default"
         key = f"{tenant}-{work.randrange(self.options.keys)}" if work.random() < self.options.keyed else None
-        lead_ms = int(work.choice((0, 50, 500, 5_000, 30_000)) * work.uniform(0.5, 1.5))
+        lead_ms = int(work.choice(self.options.leads_ms) * work.uniform(0.5, 1.5))
         name = f"event-{index}"
         repeat = Repeat(700, 3) if work.random() < self.options.repeats else None
-        target = f"https://host{work.randrange(self.options.targets)}.{work.choice(('fine', 'slow', 'bad'))}"
+        target = f"https://host{work.randrange(self.options.targets)}.{work.choice(self.options.kinds)}"
         client_id = name if work.random() < 0.5 else None
         due_at = self.clock.now() + lead_ms
         draft = Draft(due_at, target, name.encode(), client_id, key, repeat=repeat)

@@ -49,6 +49,7 @@ from everbell.core.cluster import (
     effects,
     reactions,
     report,
+    slices_of,
     watched,
 )
 from everbell.engine.engine import Engine
@@ -312,8 +313,10 @@ class ClusterNode:
                 self._keeper.want(effect)
             case Stop():
                 raise AssertionError("partitions are stopped together")
-            case PolicyChanged() | StrategyChanged():
-                pass  # Whoever needs them reads them from the value.
+            case StrategyChanged(strategy):
+                self._engine.slice_tenants(slices_of(strategy))
+            case PolicyChanged():
+                pass  # Whoever needs it reads it from the value.
             case _:
                 assert_never(effect)
 

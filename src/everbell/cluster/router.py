@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from everbell.cluster.node import ClusterNode
 from everbell.cluster.port import Peers
-from everbell.core.cluster import Value
+from everbell.core.cluster import Value, slices_of
 from everbell.core.event import Event
-from everbell.core.ids import partition_of, place_in
+from everbell.core.ids import partition_in, place_in
 from everbell.core.retry import Outcome
 from everbell.core.spec import Draft
 from everbell.engine.bulk import in_bulk
@@ -71,12 +71,15 @@ class RoutedOperations:
 
     def _by_owner(self, tenant: str, drafts: Sequence[Draft], places: list[int]) -> dict[str, list[int]]:
         value = self._node.value
-        anybody = self._anybody(value)
+        slices = slices_of(value.strategy)
+        anybody = self._anybody(value, slices.get(tenant))
         found: dict[str, list[int]] = {}
         for place in places:
             draft = drafts[place]
             name = draft.id if draft.key is None else draft.key
-            owner = anybody if name is None else _owner(value, partition_of(tenant, name, len(value.partitions)))
+            owner = (
+                anybody if name is None else _owner(value, partition_in(slices, tenant, name, len(value.partitions)))
+            )
             found.setdefault(owner, []).append(place)
         return found
 
@@ -168,7 +171,9 @@ class RoutedOperations:
         found = await self._near.store.get(tenant, event_id)
         if isinstance(found, Event):
             return found.partition
-        return partition_of(tenant, new_name, partitions) if found is None and new_name is not None else None
+        if found is not None or new_name is None:
+            return None
+        return partition_in(slices_of(self._node.value.strategy), tenant, new_name, partitions)
 
     async def _operations(self, owner: str) -> OperationsPort:
         if owner == self._node.me:
@@ -183,12 +188,13 @@ class RoutedOperations:
     def _is_alone(self, value: Value) -> bool:
         return len(value.members) == 1 and self._node.me in value.members
 
-    def _anybody(self, value: Value) -> str:
-        """Who takes an event that may go anywhere: this node, unless it owns nothing."""
+    def _anybody(self, value: Value, slice: tuple[int, int] | None) -> str:
+        """Who takes an event that may go anywhere, or anywhere in a slice: this node, unless it owns nothing there."""
         me = self._node.me
-        if any(part.owner == me and not part.to for part in value.partitions):
+        parts = value.partitions if slice is None else value.partitions[slice[0] : slice[0] + slice[1]]
+        if any(part.owner == me and not part.to for part in parts):
             return me
-        owners = sorted({part.owner for part in value.partitions if part.owner and not part.to})
+        owners = sorted({part.owner for part in parts if part.owner and not part.to})
         if not owners:
             return ""
         self._turn += 1

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from binascii import Error, a2b_base64, b2a_base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from zlib import crc32
 
 PREFIX = "ev_"
@@ -91,3 +91,15 @@ def partition_of(tenant: str, name: str, partitions: int) -> int:
     Fixed for ever: stored events rely on it.
     """
     return crc32(f"{tenant}\0{name}".encode()) % partitions
+
+
+Slices = Mapping[str, tuple[int, int]]
+"""For tenants that have partitions of their own: the first of them, and how many."""
+
+
+def partition_in(slices: Slices, tenant: str, name: str, partitions: int) -> int:
+    """The same, where some tenants have a slice of the partitions to themselves."""
+    if slices and tenant in slices:
+        first, count = slices[tenant]
+        return first + partition_of(tenant, name, count)
+    return partition_of(tenant, name, partitions)

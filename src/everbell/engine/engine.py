@@ -22,6 +22,7 @@ from everbell.channels.nowhere import NowhereChannel
 from everbell.channels.port import Channel
 from everbell.channels.queue import QueueChannel
 from everbell.clock import Clock
+from everbell.core.ids import Slices
 from everbell.core.tenant import Tenants
 from everbell.engine.agenda import Agenda
 from everbell.engine.dispatcher import Dispatcher
@@ -107,7 +108,7 @@ class Engine:
         self.operations = Operations(store, clock, tenants, partitions, floor, intake, scribe, self._lanes, self.meter)
         self.dispatcher.on_settled = outcomes.settled
         self.dispatcher.on_expired = outcomes.expired
-        self.dispatcher.lateness = self.meter.began
+        self.dispatcher.on_begun = self.meter.began
         floor.on_room = scribe.nudge
         floor.on_early = self._tick_for
         self._ticker: asyncio.TimerHandle | None = None
@@ -165,7 +166,8 @@ class Engine:
             for index, epoch in epochs.items():
                 self._partitions[index].take(epoch, now, now + quiet_ms if quiet_ms else 0)
             self.epochs.update(epochs)
-            self._own(sequence)
+            self._intake.count_from(sequence)
+            self._own()
             taken.set_result(None)
 
         self._scribe.read(operation, failing(taken))
@@ -200,6 +202,10 @@ class Engine:
         entries = self.floor.of_partitions(partitions)
         return {entry.event.partition for entry in entries if entry.under_way or entry.phase is Phase.SETTLING}
 
+    def slice_tenants(self, slices: Slices) -> None:
+        """Some tenants have partitions of their own from now on."""
+        self._intake.slices = slices
+
     def drop(self, partitions: Iterable[int]) -> None:
         """Let go of partitions at once: others own them. What is under way is attempted again there."""
         lost = frozenset(partitions).intersection(self.epochs)
@@ -218,11 +224,11 @@ class Engine:
         for index in partitions:
             self._partitions[index].close()
         self._lanes.leave(partitions)
-        self._own(0)
+        self._own()
 
-    def _own(self, sequence: int) -> None:
+    def _own(self) -> None:
         self._owned[:] = [partition for partition in self._partitions if partition.is_open]
-        self._intake.own(self._owned, sequence)
+        self._intake.own(self._owned)
         self._loader.tick()
         self._scribe.nudge()
 
@@ -279,6 +285,10 @@ class Engine:
         seconds = min(seconds, _TICK_S_MAX)
         self._ticker = asyncio.get_running_loop().call_later(seconds, self._tick)
         self.floor.expected_at = self._near_at() + int(seconds * 1_000) if seconds else 0
+
+    async def _take_sequences(self) -> None:
+        """Long before the present ones run out."""
+        self._intake.count_from(await self.store.raise_fence({}))
 
     async def _sweep(self) -> None:
         """Forget records whose retention is over, some at a time."""

@@ -9,7 +9,7 @@ from itertools import repeat
 
 from everbell.clock import Clock
 from everbell.core.event import Event, Record
-from everbell.core.ids import make_ids, partition_of
+from everbell.core.ids import Slices, make_ids, partition_in
 from everbell.core.spec import Draft, event_of
 from everbell.engine.floor import Floor
 from everbell.engine.meter import Meter
@@ -17,7 +17,7 @@ from everbell.engine.partition import Partition
 from everbell.engine.scribe import GROUP_CHANGES_MAX, Scribe
 from everbell.entropy import Entropy
 from everbell.errors import EverbellError, NotOwner, StoreError
-from everbell.stores.port import Add, Refusal
+from everbell.stores.port import SEQUENCES_AT_ONCE, Add, Refusal
 
 _RUN_BITS = 6
 """Events without a key go to one partition in runs of 64, which lie together in the store, then to the next."""
@@ -51,11 +51,24 @@ class Intake:
         self._partitions = partitions
         self._owned: Sequence[Partition] = ()
         self._sequence = 0
+        self._sequence_max = 0
+        self.slices: Slices = {}
+        """Tenants that have partitions of their own."""
 
-    def own(self, owned: Sequence[Partition], sequence: int) -> None:
-        """The partitions that are owned here have changed; new events get sequences above this one."""
+    def own(self, owned: Sequence[Partition]) -> None:
+        """The partitions that are owned here have changed."""
         self._owned = owned
-        self._sequence = max(self._sequence, sequence)
+
+    def count_from(self, sequence: int) -> None:
+        """New events get sequences above this one, which the store has given to us."""
+        if sequence >= self._sequence:
+            self._sequence = sequence
+            self._sequence_max = sequence + SEQUENCES_AT_ONCE
+
+    @property
+    def needs_sequences(self) -> bool:
+        """Whether it is time to ask the store for more."""
+        return self._sequence_max - self._sequence < SEQUENCES_AT_ONCE // 2
 
     def place_all(self, tenant: str, drafts: Sequence[Draft], now: int) -> list[Event]:
         """The events of drafts. The sequences are taken even if storing fails; gaps do not matter.
@@ -78,12 +91,19 @@ class Intake:
             return self._owned_one(tenant, draft.key)
         if draft.id is not None:
             return self._owned_one(tenant, draft.id)
-        if owned := self._owned:
+        if owned := self._owned_by(tenant) if self.slices else self._owned:
             return owned[(sequence >> _RUN_BITS) % len(owned)].index
         raise NotOwner("this node owns no partition at the moment; nothing of this request was stored")
 
+    def _owned_by(self, tenant: str) -> Sequence[Partition]:
+        """Where an event of the tenant may go that has neither key nor id: its slice, if it has one."""
+        if tenant not in self.slices:
+            return self._owned
+        first, count = self.slices[tenant]
+        return [partition for partition in self._owned if first <= partition.index < first + count]
+
     def _owned_one(self, tenant: str, name: str) -> int:
-        partition = partition_of(tenant, name, len(self._partitions))
+        partition = partition_in(self.slices, tenant, name, len(self._partitions))
         if not self._partitions[partition].epoch:
             raise not_owner(partition)
         return partition

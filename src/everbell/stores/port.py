@@ -23,6 +23,9 @@ from msgspec import Struct
 
 from everbell.core.event import Event, Record, Status
 
+SEQUENCES_AT_ONCE = 1 << 32
+"""How many sequences an owner gets when it takes partitions."""
+
 
 class Add(Struct, frozen=True, gc=False):
     """A new event. Refused when its id is client-given and known.
@@ -164,8 +167,8 @@ class Store(Protocol):
         """Take the partitions: put these epochs in force for them.
 
         Each must be higher than the one before it, or nothing is done and `Fenced` is raised. Returns a sequence: the
-        2³² higher ones are for the events of whoever called, and no event has one of them, nor any higher, that any
-        other owner of these partitions stored.
+        `SEQUENCES_AT_ONCE` higher ones are for the events of whoever called, and no event has one of them, nor any
+        higher, that any other owner of these partitions stored. Without partitions: just more sequences.
         """
         ...
 

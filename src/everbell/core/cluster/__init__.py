@@ -52,7 +52,7 @@ from everbell.core.cluster.effects import (
 from everbell.core.cluster.invariants import check, check_step
 from everbell.core.cluster.membership import back_off_ms
 from everbell.core.cluster.reactions import reactions
-from everbell.core.cluster.strategy import Balanced, Group, Percentage, Strategy, Weighted, flaw
+from everbell.core.cluster.strategy import Balanced, Group, Percentage, Strategy, Weighted, flaw, slices_of
 from everbell.core.cluster.value import (
     NOTHING,
     Join,
@@ -132,6 +132,7 @@ __all__ = [
     "next_in_line",
     "reactions",
     "report",
+    "slices_of",
     "stand_ins",
     "value_hash",
     "watched",

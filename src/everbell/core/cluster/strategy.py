@@ -53,6 +53,13 @@ class Percentage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="p
 Strategy = Balanced | Weighted | Percentage
 
 
+def slices_of(strategy: Strategy) -> dict[str, tuple[int, int]]:
+    """The first partition and the number of partitions of every tenant that has a slice of its own."""
+    if not isinstance(strategy, Percentage):
+        return {}
+    return {tenant: (group.first, group.count) for group in strategy.groups for tenant in group.tenants}
+
+
 def flaw(strategy: Strategy, partitions: int) -> str:
     """What is wrong with the strategy for a cluster with so many partitions; empty when nothing is."""
     match strategy:

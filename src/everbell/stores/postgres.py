@@ -118,7 +118,7 @@ class PostgresStore:
     ) -> Page:
         """See the port."""
         async with self._lock:
-            return await self._link.ask(lambda link: read_page(link, partition, after, until_at, limit))
+            return await self._link.ask(lambda link: read_page(link, partition, after, until_at, limit, without))
 
     async def waiting(self, partition: int, tenant: str, key: str, after: int, limit: int) -> Page:
         """See the port."""

@@ -18,7 +18,17 @@ from everbell.core.ids import PREFIX, is_made
 from everbell.core.time import HOUR_MS
 from everbell.stores.port import Add, Block, Change, Finish, Move, Refusal, Unblock
 from everbell.stores.rocksdb_keys import is_home
-from everbell.stores.rocksdb_rows import DEAD, ENDED, EVENT_FORMAT, PENDING, Tally, encode, event_row, record_row
+from everbell.stores.rocksdb_rows import (
+    DEAD,
+    ENDED,
+    NO_LABEL,
+    PENDING,
+    Tally,
+    encode,
+    head_of,
+    labelled_row,
+    record_row,
+)
 from everbell.stores.semantics import Space, is_current
 from everbell.stores.view import Stored, View
 
@@ -80,7 +90,8 @@ class Batch:
                 event = change.event
                 run_at = event.run_at
                 if event.id.startswith(PREFIX) and run_at == event.due_at and event.state == "scheduled":
-                    scheduled[event.partition, run_at, event.sequence] = EVENT_FORMAT + row(event)
+                    head = head_of(event.tenant, event.to) if event.key is None else NO_LABEL
+                    scheduled[event.partition, run_at, event.sequence] = head + row(event)
                     if event.tenant != tenant:
                         tenant = event.tenant
                         tally = self._tally(tenant)
@@ -188,7 +199,7 @@ class Batch:
 
     def _put(self, event: Event) -> None:
         space, key = spot_of(event)
-        self._shelves[space].rows[key] = event_row(event)
+        self._shelves[space].rows[key] = labelled_row(event)
 
     def _take(self, event: Event) -> None:
         space, key = spot_of(event)

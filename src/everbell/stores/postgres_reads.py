@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from everbell.core.event import Event, Record, position_at
+from everbell.core.event import Event, Record, position, position_at
 from everbell.core.ids import SEQUENCE_MAX, is_made, place_in
 from everbell.errors import StoreCorrupt
 from everbell.stores.port import Page, Poison
 from everbell.stores.postgres_batch import Looked, Name, Spot, spot_of
 from everbell.stores.postgres_link import Connection
-from everbell.stores.rocksdb_rows import BadRow, read_event, read_record
-from everbell.stores.semantics import Space
+from everbell.stores.rocksdb_rows import HEAD_BYTES, BadRow, head_of_stem, read_event, read_record
+from everbell.stores.semantics import LEFT_OUT_PER_EVENT, Space
 from everbell.stores.view import Stored
 
 _AT_MAX = (1 << 63) - 1
@@ -23,6 +23,22 @@ _PAGE = """
     (SELECT run_at, sequence, body FROM scheduled
      WHERE partition = $1 AND (run_at, sequence) >= ($2, $3) AND run_at <= $4
      ORDER BY run_at, sequence LIMIT $5)
+    UNION ALL
+    (SELECT run_at, sequence, NULL FROM scheduled
+     WHERE partition = $1 AND (run_at, sequence) >= ($2, $3) AND run_at > $4
+     ORDER BY run_at, sequence LIMIT 1)
+"""
+# The same, passing by a herd: rows that nobody wants come without their bodies, and do not count.
+_PAGE_WITHOUT = """
+    (SELECT run_at, sequence, body FROM (
+        SELECT run_at, sequence, CASE WHEN is_wanted THEN body END AS body,
+            sum(is_wanted::int) OVER (ORDER BY run_at, sequence) AS wanted
+        FROM (
+            SELECT run_at, sequence, body, substring(body FOR $8) <> ALL ($7::bytea[]) AS is_wanted FROM scheduled
+            WHERE partition = $1 AND (run_at, sequence) >= ($2, $3) AND run_at <= $4
+            ORDER BY run_at, sequence LIMIT $6
+        ) AS looked
+     ) AS counted WHERE wanted <= $5 ORDER BY run_at, sequence)
     UNION ALL
     (SELECT run_at, sequence, NULL FROM scheduled
      WHERE partition = $1 AND (run_at, sequence) >= ($2, $3) AND run_at > $4
@@ -88,10 +104,23 @@ _FINISHED = """
 """
 
 
-async def read_page(connection: Connection, partition: int, after: int, until_at: int, limit: int) -> Page:
+async def read_page(
+    connection: Connection,
+    partition: int,
+    after: int,
+    until_at: int,
+    limit: int,
+    without: Collection[tuple[str, str]],
+) -> Page:
     """A page of scheduled events."""
     until_at = min(until_at, _AT_MAX)
-    rows = await connection.fetch(_PAGE, partition, *_beyond(after), until_at, limit + 1)
+    place = partition, *_beyond(after), until_at, limit + 1
+    if without:
+        looked = limit + limit * LEFT_OUT_PER_EVENT + 1
+        heads = [head_of_stem(tenant, stem) for tenant, stem in without]
+        rows = await connection.fetch(_PAGE_WITHOUT, *place, looked, heads, HEAD_BYTES)
+    else:
+        rows = await connection.fetch(_PAGE, *place)
     next_at = rows.pop()["run_at"] if rows and rows[-1]["run_at"] > until_at else None
     return _page(rows, partition, limit, next_at)
 
@@ -102,22 +131,32 @@ async def read_line(connection: Connection, partition: int, tenant: str, key: st
     return _page(rows, partition, limit, None, msgspec.msgpack.encode((tenant, key)))
 
 
-def _beyond(position: int) -> tuple[int, int]:
+def _beyond(place: int) -> tuple[int, int]:
     """The first (time, sequence) after a position."""
-    start = max(position + 1, 0)
+    start = max(place + 1, 0)
     return min(position_at(start), _AT_MAX), start & SEQUENCE_MAX
 
 
 def _page(rows: Sequence[Any], partition: int, limit: int, next_at: int | None, place: bytes = b"") -> Page:
+    """A page of these rows, with one more than fits, if there is one. Nobody wants those without a body."""
     events: list[Event] = []
     poison: list[Poison] = []
-    for at, sequence, body in rows[:limit]:
+    left = limit
+    left_out, left_out_max = 0, limit * LEFT_OUT_PER_EVENT
+    last = None
+    for at, sequence, body in rows:
+        if not left or left_out == left_out_max:
+            return Page(events, True, None, poison, left_out, last)
+        last = position(at, sequence)
+        if body is None:
+            left_out += 1
+            continue
+        left -= 1
         try:
             events.append(read_event(body))
         except BadRow as bad:
             poison.append(Poison(partition, at, sequence, body, str(bad), place))
-    more = len(rows) > limit
-    return Page(events, more, None if more else next_at, poison)
+    return Page(events, False, next_at, poison, left_out)
 
 
 async def read_heads(connection: Connection, partition: int, names: Sequence[tuple[str, str]]) -> list[int | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from base64 import b64encode
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -71,7 +72,11 @@ def _facts(event: EventView, now: int) -> list[tuple[str, str]]:
     if event.tags:
         facts.append(("tags", harmless(", ".join(event.tags))))
     if event.repeat is not None:
-        facts.append(("repeat", _repeat(event)))
+        facts.append(("repeat", harmless(_repeat(event))))
+    if event.counters is not None:
+        facts.append(("rang", _counters(event.counters)))
+    if event.paused is not None:
+        facts.append(("paused", harmless(_paused(event.paused))))
     if event.retry is not None:
         facts.append(("retry", "{max_attempts} attempts, pauses of {backoff} to {max_backoff}".format_map(event.retry)))
     if event.expires is not None:
@@ -93,6 +98,8 @@ def _status(event: EventView, now: int) -> str:
         return f"{event.status}, next attempt {relative(event.next_attempt_at, now)}"
     if event.status == "scheduled":
         return f"scheduled, rings {relative(event.at, now)}"
+    if event.status == "paused":
+        return "paused; `everbell resume` lets it ring again"
     if event.status == "dead":
         return "dead; `everbell redrive` gives it another chance"
     return str(event.status)
@@ -104,11 +111,22 @@ def _when(moment: datetime, now: int) -> str:
 
 def _repeat(event: EventView) -> str:
     assert event.repeat is not None
-    count, until = event.repeat.get("count"), event.repeat.get("until")
-    text = f"every {event.repeat['every']}, this is number {event.occurrence}"
-    if count is not None:
-        text += f" of {count}"
-    return f"{text}, until {until}" if until is not None else text
+    repeat = dict(event.repeat)
+    every, cron, zone = repeat.pop("every", None), repeat.pop("cron", None), repeat.pop("tz", None)
+    count = repeat.pop("count", None)
+    text = f"every {every}" if cron is None else f"{cron} in {zone}"
+    text += f", this is number {event.occurrence}" + ("" if count is None else f" of {count}")
+    return ", ".join([text, *(f"{name} {value}" for name, value in repeat.items())])
+
+
+def _counters(counters: Mapping[str, Any]) -> str:
+    text = f"{counters['fired']} times, missed {counters['missed']}, skipped {counters['skipped']}"
+    reasons = ", ".join(f"{count} {reason}" for reason, count in counters.get("reasons", {}).items())
+    return f"{text} ({reasons})" if reasons else text
+
+
+def _paused(paused: Mapping[str, Any]) -> str:
+    return f"since {paused['since']}" + (f": {paused['note']}" if paused.get("note") else "")
 
 
 def _payload(event: EventView) -> str:

@@ -12,9 +12,10 @@ from msgspec import json as msgspec_json
 
 from everbell.cli.event_lines import EventLines
 from everbell.cli.moments import exact, relative
-from everbell.cli.options import add_server_options, add_time_options, duration, instant, open_client, positive
+from everbell.cli.options import add_server_options, add_time_options, duration, open_client, positive
 from everbell.cli.parser import FAILED, OK, TIMES, Misuse, Parser, add_command
 from everbell.cli.printing import print_json
+from everbell.cli.repeat_options import add_repeat_options, repeat_field
 from everbell.cli.reporting import complain
 from everbell.cli.terminal import Progress, harmless
 from everbell.client.answers import Batch
@@ -29,6 +30,7 @@ examples:
   everbell schedule '{{"order": 17}}' --in 20m --to https://shop.example/timeouts
   everbell schedule '{{"order": 17}}' --at 2026-11-20T10:00:00+01:00 --to queue:mail --key order-17
   everbell schedule '"wake up"' --every 30s --count 6 --to queue:alarms
+  everbell schedule --cron "0 9 * * MON-FRI" --tz Europe/Berlin --misfire latest --to queue:reports --id daily-report
   everbell schedule @report.json --in 1h --to queue:reports --id report-7
   jq -c .order order.json | everbell schedule - --in 5m --to queue:orders
   everbell schedule @events.ndjson --to queue:orders      one whole event a line
@@ -64,16 +66,12 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         action="append",
         help="sent along with the delivery; may be repeated",
     )
-    parser.add_argument(
-        "--every", metavar="DURATION", type=duration, help="again after each; alone, the first comes after that long"
-    )
-    parser.add_argument("--count", metavar="N", type=positive, help="with --every: how many times in all")
-    parser.add_argument("--until", metavar="TIME", type=instant, help="with --every: not after this time")
     parser.add_argument("--retry-attempts", metavar="N", type=positive, help="attempts in all before it is dead")
     parser.add_argument(
         "--expires", metavar="DURATION", type=duration, help="not delivered any more this long after it was due"
     )
     parser.add_argument("--lines", action="store_true", help="a whole event on each line of the input")
+    add_repeat_options(parser)
     add_server_options(parser)
 
 
@@ -85,7 +83,7 @@ def _schedule(args: argparse.Namespace) -> int:
         raise Misuse("--lines needs a file: write @FILE, or - for standard input")
     if is_input and source is not None and (args.lines or source.endswith(LINES_SUFFIXES)):
         return _schedule_lines(args, source, fields)
-    if "in" not in fields and "at" not in fields:
+    if "in" not in fields and "at" not in fields and "repeat" not in fields:
         raise Misuse("say when: --in 20m, or --at 2026-11-20T10:00:00Z")
     fields["in_"] = fields.pop("in", None)
     with open_client(args) as client:
@@ -99,8 +97,6 @@ def _schedule(args: argparse.Namespace) -> int:
 
 def _fields(args: argparse.Namespace) -> dict[str, Any]:
     """What the options say about an event, under the names of its JSON."""
-    if args.every is None and (args.count is not None or args.until is not None):
-        raise Misuse("--count and --until say how often --every repeats; give --every too")
     fields = {
         "at": args.at,
         "in": args.in_ or (args.every if args.at is None else None),
@@ -109,7 +105,7 @@ def _fields(args: argparse.Namespace) -> dict[str, Any]:
         "key": args.key,
         "tags": args.tags,
         "headers": dict(args.headers) if args.headers else None,
-        "repeat": None if args.every is None else _given(every=args.every, count=args.count, until=args.until),
+        "repeat": repeat_field(args),
         "retry": None if args.retry_attempts is None else {"max_attempts": args.retry_attempts},
         "expires": args.expires,
     }

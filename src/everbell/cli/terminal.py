@@ -17,6 +17,7 @@ _COLOURS = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 3
 _STATUS_COLOURS = {
     "scheduled": "cyan",
     "waiting": "dim",
+    "paused": "dim",
     "retrying": "yellow",
     "delivering": "blue",
     "delivered": "green",

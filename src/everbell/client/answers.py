@@ -70,6 +70,10 @@ class EventView(Struct, frozen=True, kw_only=True):
     finished_at: datetime | None = None
     reason: str | None = None
     """Why it is dead, or was not delivered."""
+    counters: Mapping[str, Any] | None = None
+    """Of an event that repeats: how many were fired, missed and skipped, and for which reasons."""
+    paused: Mapping[str, Any] | None = None
+    """Since when it is paused, and the note."""
 
 
 class Page(Struct, frozen=True):

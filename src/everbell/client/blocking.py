@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Concatenate, ParamSpec, TypeVar
 
-from everbell.client import batches, calls, cluster_calls, queue_calls
+from everbell.client import batches, calls, cluster_calls, queue_calls, recurrence_calls
 from everbell.client.address import DEFAULT_URL, Address
 from everbell.client.answers import Batch, EventView, Page, together
 from everbell.client.call import ATTEMPTS_MAX, Backoff, Call, Lost, Persistence, Reply, conclude, doubling, in_doubt
@@ -101,6 +101,11 @@ class Client:
     dead = _walk(calls.dead, "dead")
     redrive = _one(calls.redrive)
     redrive_all = _one(calls.redrive_all)
+    preview = _one(recurrence_calls.preview)
+    preview_event = _one(recurrence_calls.preview_event)
+    pause = _one(recurrence_calls.pause)
+    resume = _one(recurrence_calls.resume)
+    backfill = _one(recurrence_calls.backfill)
     health = _one(calls.health)
     metrics = _one(calls.metrics)
     cluster = _one(cluster_calls.cluster)

@@ -78,12 +78,12 @@ def put(
 ) -> Call[EventView]:
     """Schedule the event, or put this in its place if there is one with this id. Raises `Conflict` when it ended."""
     body = encode_event(locals(), without=("tenant", "id", "version"))
-    return Call("PUT", event_path(tenant, id), _view, body, version=version, repeatable=version is None)
+    return Call("PUT", event_path(tenant, id), view_of, body, version=version, repeatable=version is None)
 
 
 def get(tenant: str, id: str) -> Call[EventView]:
     """The event as it is now, with its attempts. Raises `NotFound`."""
-    return Call("GET", event_path(tenant, id), _view, repeatable=True)
+    return Call("GET", event_path(tenant, id), view_of, repeatable=True)
 
 
 def page(
@@ -140,7 +140,7 @@ def change(
     With `version` it is changed only if nobody changed it since; otherwise that raises `VersionMismatch`.
     """
     body = encode_change(locals(), without=("tenant", "id", "version"))
-    return Call("PATCH", event_path(tenant, id), _view, body, version=version)
+    return Call("PATCH", event_path(tenant, id), view_of, body, version=version)
 
 
 def reschedule(
@@ -148,13 +148,13 @@ def reschedule(
 ) -> Call[EventView]:
     """Give the event another time. Raises `NotFound`, and `Conflict` when it ended or is being delivered."""
     body = encode_event({"at": at, "in": in_})
-    return Call("PATCH", event_path(tenant, id), _view, body, version=version)
+    return Call("PATCH", event_path(tenant, id), view_of, body, version=version)
 
 
 def cancel(tenant: str, id: str, *, version: int | None = None) -> Call[EventView]:
     """Cancel the event: no attempt starts after this. Raises `NotFound`, and `Conflict` when it ended before."""
     doubt = Call("GET", event_path(tenant, id), _cancelled_view, repeatable=True)
-    return Call("DELETE", event_path(tenant, id), _view, version=version, repeatable=True, doubt=doubt)
+    return Call("DELETE", event_path(tenant, id), view_of, version=version, repeatable=True, doubt=doubt)
 
 
 def cancel_matching(tenant: str, *, key: str | None = None, tag: str | None = None) -> Call[int]:
@@ -164,7 +164,7 @@ def cancel_matching(tenant: str, *, key: str | None = None, tag: str | None = No
 
 def deliver(tenant: str, id: str) -> Call[EventView]:
     """Ring it now, whatever its time. Raises `NotFound`, and `Conflict` when it ended or is being delivered."""
-    return Call("POST", f"{event_path(tenant, id)}/deliver", _view)
+    return Call("POST", f"{event_path(tenant, id)}/deliver", view_of)
 
 
 def try_out(tenant: str, id: str) -> Call[Trial]:
@@ -255,7 +255,8 @@ def _scheduled(status: int, body: bytes) -> Scheduled:
     return _scheduled_decoder.decode(body)
 
 
-def _view(status: int, body: bytes) -> EventView:
+def view_of(status: int, body: bytes) -> EventView:
+    """The event in an answer."""
     return _with_bytes(_event_decoder.decode(body))
 
 
@@ -264,7 +265,7 @@ def _with_bytes(event: _Event) -> EventView:
 
 
 def _cancelled_view(status: int, body: bytes) -> EventView:
-    event = _view(status, body)
+    event = view_of(status, body)
     if event.status != "cancelled":
         raise Conflict(f"the event is already {event.status}")
     return event

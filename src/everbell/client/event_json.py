@@ -14,7 +14,8 @@ from typing import Any
 from msgspec import UNSET, Raw
 from msgspec import json as msgspec_json
 
-from everbell.core.spec import RepeatSpec, RetrySpec
+from everbell.core.repeat_spec import RepeatSpec
+from everbell.core.spec import RetrySpec
 from everbell.errors import InvalidInput
 
 Instant = datetime | str

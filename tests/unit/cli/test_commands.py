@@ -131,7 +131,7 @@ def test_a_payload_is_read_from_elsewhere(
         ("schedule 1 --in 5s --at 2126-01-01T00:00:00Z", "not allowed with"),
         ("schedule 1 --at 2126-01-01T00:00:00", "has no offset"),
         ("schedule hello --in 5s", "the payload is not JSON"),
-        ("schedule 1 --in 5s --count 3", "give --every too"),
+        ("schedule 1 --in 5s --count 3", "give one of them too"),
         ("schedule 1 --in 5s --header nonsense", "is not a header"),
         ("schedule 1 --in 5s --lines", "--lines needs a file"),
         ("schedule @x.ndjson --id mine", "put an id on each line"),

@@ -1,0 +1,162 @@
+"""`everbell preview`, `pause`, `resume` and `backfill`: what there is to do about events that repeat.
+
+A preview of an expression needs no server: the times are the same everywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+
+from everbell.cli.moments import exact, relative
+from everbell.cli.options import add_server_options, instant, open_client, positive
+from everbell.cli.parser import FAILED, OK, TIMES, Misuse, Parser, add_command
+from everbell.cli.printing import print_json
+from everbell.cli.repeat_options import add_clock_options, expression
+from everbell.cli.reporting import complain, note
+from everbell.cli.terminal import Paint, Table, harmless
+from everbell.client.recurrence_calls import Upcoming
+from everbell.clock import SystemClock
+from everbell.core.recurrence import upcoming
+from everbell.core.repeat_spec import RepeatSpec, first_of, repeat_of
+from everbell.core.time import parse_instant
+from everbell.core.timetable import local_text
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TIMES_SHOWN = 10
+_TIMES_MAX = 1_000
+
+_PREVIEW_NOTES = """\
+examples:
+  everbell preview "0 9 * * MON-FRI" --tz Europe/Berlin
+  everbell preview "30 2 * * *" --tz Europe/Berlin --gap after --from 2027-03-26T00:00:00Z --count 5
+  everbell preview --id weekly-report            of an event that is scheduled
+
+An expression has five fields: minute, hour, day of month, month, day of week; six begin with seconds. Or it is @hourly,
+@daily, @weekly, @monthly, @yearly. L is the last day of the month, FRIL its last Friday, MON#2 its second Monday."""
+
+_PAUSE_NOTES = """\
+examples:
+  everbell pause weekly-report --note "until the numbers are right"
+  everbell list --status paused
+  everbell resume weekly-report
+
+It rings no more until it is resumed. What passes meanwhile rings then, as far as the event's misfire policy says."""
+
+_BACKFILL_NOTES = f"""\
+examples:
+  everbell backfill weekly-report --from 2026-10-01T00:00:00Z --until 2026-10-31T23:59:59Z
+
+Every time of the range becomes an event of its own, due at once, the oldest first. To repeat the command is harmless.
+
+{TIMES}"""
+
+
+def register(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add the commands."""
+    preview = add_command(
+        commands, "preview", "show when events ring", "Show the next times of a recurrence.", _PREVIEW_NOTES, _preview
+    )
+    preview.add_argument("expression", metavar="CRON", nargs="?", type=expression, help='as in "0 9 * * MON-FRI"')
+    preview.add_argument("--id", help="of an event that is scheduled, instead of an expression")
+    add_clock_options(preview)
+    preview.add_argument("--from", dest="from_", metavar="TIME", type=instant, help="not before this time; now")
+    preview.add_argument("--count", metavar="N", type=positive, help=f"so many times ({_TIMES_SHOWN})")
+    add_server_options(preview)
+    for name, summary, run in (
+        ("pause", "let recurring events ring no more for now", _pause),
+        ("resume", "let paused events ring again", _resume),
+    ):
+        parser = add_command(commands, name, summary, f"{summary[0].upper()}{summary[1:]}.", _PAUSE_NOTES, run)
+        parser.add_argument("id", metavar="ID")
+        parser.add_argument("--note", metavar="TEXT", help="why")
+        add_server_options(parser)
+    backfill = add_command(
+        commands,
+        "backfill",
+        "ring for a past range",
+        "Ring for the times of a past range of a recurring event.",
+        _BACKFILL_NOTES,
+        _backfill,
+    )
+    backfill.add_argument("id", metavar="ID")
+    backfill.add_argument("--from", dest="from_", metavar="TIME", type=instant, required=True, help="the first time")
+    backfill.add_argument("--until", metavar="TIME", type=instant, required=True, help="the last time, in the past")
+    add_server_options(backfill)
+
+
+def _preview(args: argparse.Namespace) -> int:
+    if (args.expression is None) == (args.id is None):
+        raise Misuse("give a cron expression, or --id ID for an event that is scheduled")
+    count = min(args.count or _TIMES_SHOWN, _TIMES_MAX)
+    if args.id is None:
+        times = list(islice(_times(args), count))
+    elif args.tz or args.gap or args.repeated or args.from_:
+        raise Misuse("an event has its own zone, rules and beginning; --id goes with --count only")
+    else:
+        with open_client(args) as client:
+            times = list(client.preview_event(args.id, count=count).occurrences)
+    _print_times(times, args.json)
+    return OK
+
+
+def _times(args: argparse.Namespace) -> Iterator[Upcoming]:
+    """The times of an expression, as a server would tell them."""
+    repeat = repeat_of(RepeatSpec(cron=args.expression, tz=args.tz, gap=args.gap, repeated=args.repeated))
+    first_at = first_of(repeat, None if args.from_ is None else parse_instant(args.from_), SystemClock().now())
+    for number, at in upcoming(repeat, first_at):
+        moment = _EPOCH + timedelta(milliseconds=at)
+        yield Upcoming(number, moment, local_text(at, repeat.tz))
+
+
+def _print_times(times: list[Upcoming], as_json: bool) -> None:
+    now = SystemClock().now()
+    rows = []
+    for shown in times:
+        if as_json:
+            print_json(shown)
+            continue
+        rings = shown.rings_at or shown.at
+        rows.append((str(shown.number), exact(rings), relative(rings, now), _local(shown)))
+    if rows:
+        Table(("", "RINGS", "", "LOCALLY"), Paint()).print(rows)
+    elif not as_json:
+        note("it never rings again")
+
+
+def _local(shown: Upcoming) -> str:
+    return "" if shown.local is None else f"{datetime.fromisoformat(shown.local):%a %Y-%m-%d %H:%M:%S %z}"
+
+
+def _pause(args: argparse.Namespace) -> int:
+    with open_client(args) as client:
+        event = client.pause(args.id, note=args.note)
+    if args.json:
+        print_json(event)
+    else:
+        print(f"{harmless(event.id)} is paused; everbell resume {harmless(event.id)} lets it ring again")
+    return OK
+
+
+def _resume(args: argparse.Namespace) -> int:
+    with open_client(args) as client:
+        event = client.resume(args.id, note=args.note)
+    if args.json:
+        print_json(event)
+    else:
+        print(f"{harmless(event.id)} rings {relative(event.at, SystemClock().now())}, at {exact(event.at)}")
+    return OK
+
+
+def _backfill(args: argparse.Namespace) -> int:
+    with open_client(args) as client:
+        made = client.backfill(args.id, from_=args.from_, until=args.until)
+    for error in made.errors:
+        complain("backfill", f"occurrence {error.index + 1} of the range: {error.detail}")
+    if args.json:
+        print_json(made)
+    else:
+        print(f"scheduled {made.scheduled:,}" + (f", {made.existing:,} were there already" if made.existing else ""))
+    return FAILED if made.errors else OK

@@ -37,6 +37,7 @@ class HandlerChannel:
     def __init__(self) -> None:
         self._handlers: dict[str, Callable[[Occurrence], Awaitable[object]]] = {}
         self._queue: deque[Delivery] = deque()
+        self._handled: list[Delivery] = []
         self._starting = False
         self._deadlines: dict[asyncio.Task[None], float] = {}
         self._overdue: set[asyncio.Task[None]] = set()
@@ -48,7 +49,7 @@ class HandlerChannel:
         self._handlers[name] = handler if inspect.iscoroutinefunction(handler) else self._in_thread(handler)
 
     def start(self, deliveries: Sequence[Delivery]) -> None:
-        self._queue.extend(delivery for delivery in deliveries if delivery.begin())
+        self._queue.extend(deliveries[0].desk.begin_all(deliveries))
         self._run_soon()
 
     async def close(self) -> None:
@@ -58,6 +59,7 @@ class HandlerChannel:
         for runner in runners:
             runner.cancel()
         await asyncio.gather(*runners, return_exceptions=True)
+        self._report()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -81,9 +83,23 @@ class HandlerChannel:
                 self._sweep_soon()
                 outcome = await self._call(delivery, runner)
                 self._deadlines[runner] = float("inf")
-                delivery.settle(outcome)
+                if outcome is DELIVERED:
+                    self._done(delivery)
+                else:
+                    delivery.settle(outcome)
         finally:
             del self._deadlines[runner]
+
+    def _done(self, delivery: Delivery) -> None:
+        """Handled: reported together with all others of this turn of the loop."""
+        if not self._handled:
+            asyncio.get_running_loop().call_soon(self._report)
+        self._handled.append(delivery)
+
+    def _report(self) -> None:
+        handled, self._handled = self._handled, []
+        if handled:
+            handled[0].desk.settle_all(handled, DELIVERED)
 
     async def _call(self, delivery: Delivery, runner: asyncio.Task[None]) -> Outcome:
         event = delivery.event

@@ -50,9 +50,8 @@ class HttpChannel:
         if deliveries[0].tenant.batch > 1:
             self._start_batches(deliveries)
             return
-        for delivery in deliveries:
-            if delivery.begin():
-                self._send_one(delivery)
+        for delivery in deliveries[0].desk.begin_all(deliveries):
+            self._send_one(delivery)
 
     async def close(self) -> None:
         await self._pool.close()
@@ -64,9 +63,8 @@ class HttpChannel:
 
     def _start_batches(self, deliveries: Sequence[Delivery]) -> None:
         by_target: dict[str, list[Delivery]] = {}
-        for delivery in deliveries:
-            if delivery.begin():
-                by_target.setdefault(delivery.event.to, []).append(delivery)
+        for delivery in deliveries[0].desk.begin_all(deliveries):
+            by_target.setdefault(delivery.event.to, []).append(delivery)
         for batch in by_target.values():
             size = batch[0].tenant.batch
             for start in range(0, len(batch), size):
@@ -93,6 +91,9 @@ class HttpChannel:
         single: dict[str, Outcome] = {}
         if whole.result == "delivered" and isinstance(reply, HttpReply) and reply.body.lstrip()[:1] == b"{":
             single = self._single_results(reply)
+        if not single:
+            batch[0].desk.settle_all(batch, whole)
+            return
         for delivery in batch:
             delivery.settle(single.get(delivery.event.name, whole))
 

@@ -23,6 +23,11 @@ class Delivery(Protocol):
     @property
     def epoch(self) -> int: ...
 
+    @property
+    def desk(self) -> Desk:
+        """Where it begins and ends together with others; the same for all that come in one `start`."""
+        ...
+
     def begin(self) -> bool:
         """Start the attempt. False when there is no longer anything to deliver: it was cancelled or changed."""
         ...
@@ -34,6 +39,29 @@ class Delivery(Protocol):
     def give_back(self) -> None:
         """Take back the `begin`: nobody got the event, so there was no attempt. Instead of `settle`."""
         ...
+
+
+class Desk(Protocol):
+    """Begins and settles many deliveries at once, which costs far less than one by one and means the same."""
+
+    def begin_all(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        """Start the attempts; returns those for which there is still something to deliver."""
+        ...
+
+    def settle_all(self, deliveries: Sequence[Delivery], outcome: Outcome) -> None:
+        """Report that the same came of all of these attempts."""
+        ...
+
+
+class SmallDesk:
+    """A desk for deliveries that are begun and settled one by one."""
+
+    def begin_all(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        return [delivery for delivery in deliveries if delivery.begin()]
+
+    def settle_all(self, deliveries: Sequence[Delivery], outcome: Outcome) -> None:
+        for delivery in deliveries:
+            delivery.settle(outcome)
 
 
 class Channel(Protocol):

@@ -61,7 +61,8 @@ class QueueChannel:
         self._ready: dict[tuple[str, str], deque[Delivery]] = {}
         self._waiting: dict[tuple[str, str], deque[asyncio.Future[None]]] = {}
         self._held: dict[str, _Held] = {}
-        self._deadlines: list[tuple[int, str]] = []
+        self._deadlines: list[tuple[int, list[str]]] = []
+        """When to look after which leases, those of one batch together."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
         self._leased = 0
@@ -93,17 +94,23 @@ class QueueChannel:
     def settle(self, tenant: str, name: str, outcomes: Mapping[str, Outcome | None]) -> list[str]:
         """End the leases named by token; None means delivered. Returns the tokens that are not (or no longer) held."""
         lost = []
+        done: list[Delivery] = []
         for token, outcome in outcomes.items():
             held = self._release(tenant, name, token)
             if held is None:
                 lost.append(token)
+            elif outcome is None:
+                done.append(held.delivery)
             else:
-                held.delivery.settle(outcome or DELIVERED)
+                held.delivery.settle(outcome)
+        if done:
+            done[0].desk.settle_all(done, DELIVERED)
         return lost
 
     def extend(self, tenant: str, name: str, tokens: Sequence[str], lease_ms: int) -> list[str]:
         """Hold the leases for `lease_ms` from now. Returns the tokens that are not (or no longer) held."""
         lost = []
+        extended: list[str] = []
         until_at = self._clock.now() + lease_ms
         for token in tokens:
             held = self._held.get(token)
@@ -111,7 +118,8 @@ class QueueChannel:
                 lost.append(token)
             else:
                 held.until_at = until_at
-                heappush(self._deadlines, (until_at, token))
+                extended.append(token)
+        self._watch(until_at, extended)
         return lost
 
     def give_back(self, tenant: str, name: str, tokens: Sequence[str]) -> list[str]:
@@ -147,23 +155,29 @@ class QueueChannel:
         leases: list[Lease] = []
         if not ready:
             return leases
-        now = self._clock.now()
+        lease_ms = ready[0].tenant.lease_ms if lease_ms is None else lease_ms
+        until_at = self._clock.now() + lease_ms
+        tokens: list[str] = []
         while ready and len(leases) < limit:
-            delivery = ready.popleft()
-            if not delivery.begin():
-                continue
-            until_at = now + (delivery.tenant.lease_ms if lease_ms is None else lease_ms)
-            self._leased += 1
-            event = delivery.event
-            token = f"{event.partition:x}.{event.sequence:x}.{delivery.epoch:x}.{self._leased:x}"
-            self._held[token] = _Held(delivery, queue, until_at)
-            heappush(self._deadlines, (until_at, token))
-            leases.append(Lease(token, until_at, occurrence_of(delivery.event, delivery.attempt, delivery.epoch)))
+            some = [ready.popleft() for _ in range(min(limit - len(leases), len(ready)))]
+            for delivery in some[0].desk.begin_all(some):
+                event, epoch = delivery.event, delivery.epoch
+                self._leased += 1
+                token = f"{event.partition:x}.{event.sequence:x}.{epoch:x}.{self._leased:x}"
+                self._held[token] = _Held(delivery, queue, until_at)
+                tokens.append(token)
+                leases.append(Lease(token, until_at, occurrence_of(event, delivery.attempt, epoch)))
         if not ready:
             del self._ready[queue]
-        if self._deadlines and self._sweeper is None:
-            self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
+        self._watch(until_at, tokens)
         return leases
+
+    def _watch(self, until_at: int, tokens: list[str]) -> None:
+        """Look after these leases when their time is over."""
+        if tokens:
+            heappush(self._deadlines, (until_at, tokens))
+            if self._sweeper is None:
+                self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
 
     async def _until_ready(self, queue: tuple[str, str], timeout_s: float) -> None:
         waker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -206,11 +220,11 @@ class QueueChannel:
         self._sweeper = None
         now = self._clock.now()
         while self._deadlines and self._deadlines[0][0] <= now:
-            _, token = heappop(self._deadlines)
-            held = self._held.get(token)
-            if held is not None and held.until_at <= now:
-                del self._held[token]
-                held.delivery.settle(Outcome("lost", "the worker's lease ran out"))
+            for token in heappop(self._deadlines)[1]:
+                held = self._held.get(token)
+                if held is not None and held.until_at <= now:
+                    del self._held[token]
+                    held.delivery.settle(Outcome("lost", "the worker's lease ran out"))
         if self._held:
             self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
         else:

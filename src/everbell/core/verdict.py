@@ -55,6 +55,13 @@ def verdict(
     return Again(replace(tried, state="scheduled", run_at=run_at))
 
 
+def delivered(event: Event, outcome: Outcome, number: int, started_at: int, now: int) -> Record:
+    """What is kept of an event that comes once and was delivered: the short way to what `verdict` says of it."""
+    attempt = Attempt(number, started_at, max(now - started_at, 0), "delivered", outcome.reason, outcome.code)
+    attempts = with_attempt(event.attempts, attempt) if event.attempts else (attempt,)
+    return record_of(event, "delivered", now, number, attempts)
+
+
 def is_over(event: Event, now: int) -> bool:
     """Whether it is too late to begin with the event."""
     if event.expires_ms is not None and now > event.due_at + event.expires_ms:

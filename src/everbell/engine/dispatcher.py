@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
+from everbell.channels.port import Delivery
 from everbell.clock import Clock
 from everbell.core.retry import Outcome
 from everbell.core.verdict import is_over
@@ -30,10 +32,11 @@ class Dispatcher:
         self.in_flight = 0
         self.lease_until_ms = NEVER
         """On the clock of elapsed time: no attempt begins after this, for another node may own everything by then."""
-        self.on_settled: Callable[[Entry, Outcome], None] = lambda entry, outcome: None
+        self.on_settled: Callable[[Sequence[Entry], Outcome], None] = lambda entries, outcome: None
         self.on_expired: Callable[[Entry], None] = lambda entry: None
         self.on_lease_over: Callable[[], None] = lambda: None
-        self.lateness: Callable[[int], None] = lambda lateness_ms: None
+        self.on_begun: Callable[[int, int], None] = lambda late_ms, count: None
+        """Told how late how many first attempts began."""
         self._clock = clock
         self._in_flight_max = in_flight_max
         self._ring: deque[str] = deque()
@@ -49,45 +52,53 @@ class Dispatcher:
         if not flow.in_ring and flow.in_flight < flow.cap:
             self._enter_ring(flow)
 
-    def begin(self, entry: Entry) -> bool:
-        """Start an attempt, unless there is nothing to deliver any more."""
-        event = entry.event
-        if entry.phase is not Phase.READY or self._stopped:
-            return False
+    def begin_all(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        """Start attempts, unless there is nothing to deliver any more."""
+        entries = cast("Sequence[Entry]", deliveries)  # What channels have is what they were given.
+        if self._stopped:
+            return ()
         if self._clock.elapsed_ms() >= self.lease_until_ms:
             self.on_lease_over()
-            return False
+            return ()
         now = self._clock.now()
-        if (event.expires_ms is not None or event.repeat is not None) and is_over(event, now):
-            self.on_expired(entry)
-            return False
-        entry.phase = Phase.UNDER_WAY
-        entry.started_at = now
-        entry.under_way = True
-        entry.flow.in_flight += 1
-        self.in_flight += 1
-        if entry.attempt == 1:
-            self.lateness(now - event.run_at)
-        return True
+        begun: list[Entry] = []
+        for entry in entries:
+            event = entry.event
+            if entry.phase is not Phase.READY:
+                continue
+            if (event.expires_ms is not None or event.repeat is not None) and is_over(event, now):
+                self.on_expired(entry)
+                continue
+            entry.phase = Phase.UNDER_WAY
+            entry.started_at = now
+            entry.under_way = True
+            entry.flow.in_flight += 1
+            begun.append(entry)
+        self.in_flight += len(begun)
+        self._note_lateness(begun, now)
+        return begun
 
-    def settle(self, entry: Entry, outcome: Outcome) -> None:
-        assert entry.under_way, "an attempt is settled once"
-        flow = entry.flow
-        entry.under_way = False
-        flow.in_flight -= 1
-        self.in_flight -= 1
-        if flow.ready and not flow.in_ring:
-            self._enter_ring(flow)
-        elif self._ring and not self._pumping:
+    def settle_all(self, deliveries: Sequence[Delivery], outcome: Outcome) -> None:
+        """Attempts are over, with the same outcome."""
+        entries = cast("Sequence[Entry]", deliveries)
+        for entry in entries:
+            assert entry.under_way, "an attempt is settled once"
+            flow = entry.flow
+            entry.under_way = False
+            flow.in_flight -= 1
+            if flow.ready and not flow.in_ring:
+                self._enter_ring(flow)
+        self.in_flight -= len(entries)
+        if self._ring and not self._pumping:
             self._pump_soon()
-        self.on_settled(entry, outcome)
+        self.on_settled(entries, outcome)
         if self._drained is not None and self.in_flight == 0:
             self._drained.set()
 
     def give_back(self, entry: Entry) -> None:
         """The attempt did not take place: the entry is ready again, unless it was cancelled meanwhile."""
         if entry.doomed:
-            self.settle(entry, Outcome("lost"))
+            self.settle_all((entry,), Outcome("lost"))
             return
         entry.under_way = False
         entry.phase = Phase.READY
@@ -111,6 +122,20 @@ class Dispatcher:
             except TimeoutError:
                 return False
         return True
+
+    def _note_lateness(self, begun: Sequence[Entry], now: int) -> None:
+        """Those that were due at the same time, as most of a batch are, are told together."""
+        run_at, count = 0, 0
+        for entry in begun:
+            if entry.attempt != 1:
+                continue
+            if entry.event.run_at != run_at:
+                if count:
+                    self.on_begun(now - run_at, count)
+                run_at, count = entry.event.run_at, 0
+            count += 1
+        if count:
+            self.on_begun(now - run_at, count)
 
     def _enter_ring(self, flow: Flow) -> None:
         flow.in_ring = True

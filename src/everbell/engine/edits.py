@@ -156,7 +156,7 @@ class Edits:
             entry.doomed = False
             entry.phase = Phase.UNDER_WAY
             if entry.unheard is not None:
-                entry.dispatcher.on_settled(entry, entry.unheard)
+                entry.dispatcher.on_settled((entry,), entry.unheard)
             entry.wake_waiters()
         elif was is Phase.AHEAD:
             entry.phase = Phase.AHEAD

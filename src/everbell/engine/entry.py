@@ -69,11 +69,15 @@ class Entry:
     def epoch(self) -> int:
         return self.dispatcher.epochs.get(self.event.partition, 0)
 
+    @property
+    def desk(self) -> Dispatcher:
+        return self.dispatcher
+
     def begin(self) -> bool:
-        return self.dispatcher.begin(self)
+        return bool(self.dispatcher.begin_all((self,)))
 
     def settle(self, outcome: Outcome) -> None:
-        self.dispatcher.settle(self, outcome)
+        self.dispatcher.settle_all((self,), outcome)
 
     def give_back(self) -> None:
         self.dispatcher.give_back(self)

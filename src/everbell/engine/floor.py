@@ -7,7 +7,7 @@ sequence, also while a change of it is being stored, so no event can be in memor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from everbell.channels.port import Channel
 from everbell.core.event import Event
@@ -156,10 +156,37 @@ class Floor:
         self.budget.give_back(flow, entry.cost)
         if self.starved:
             self.on_room()
-        elif flow.idle and len(self._flows) > _FLOWS_KEPT:
-            self._flows.pop((flow.tenant.name, flow.group), None)
+        elif len(self._flows) > _FLOWS_KEPT:
+            self._drop_idle((flow,))
         if entry.waiters:
             entry.wake_waiters()
+
+    def forget_all(self, entries: Sequence[Entry]) -> None:
+        """Many events leave memory."""
+        table, awaited = self.entries, []
+        freed = 0
+        for entry in entries:
+            sequence = entry.event.sequence
+            if table.get(sequence) is entry:
+                del table[sequence]
+                entry.phase = Phase.GONE
+                entry.flow.held_bytes -= entry.cost
+                freed += entry.cost
+                if entry.waiters:
+                    awaited.append(entry)
+        self.budget.free_bytes += freed
+        if self.starved:
+            self.on_room()
+        elif len(self._flows) > _FLOWS_KEPT:
+            self._drop_idle({entry.flow for entry in entries})
+        for entry in awaited:
+            entry.wake_waiters()
+
+    def _drop_idle(self, flows: Iterable[Flow]) -> None:
+        """There are too many flows to keep those that nobody uses."""
+        for flow in flows:
+            if flow.idle:
+                self._flows.pop((flow.tenant.name, flow.group), None)
 
     def of_partitions(self, partitions: Container[int]) -> list[Entry]:
         """All entries of these partitions."""

@@ -12,6 +12,7 @@ dense backlog is read in short steps and a thin one in long ones.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from functools import partial
 
@@ -24,12 +25,16 @@ from everbell.engine.flow import Flow, Skip
 from everbell.engine.partition import Partition
 from everbell.engine.scribe import Read
 from everbell.stores.port import Page, Poison, Store
+from everbell.stores.semantics import LEFT_OUT_PER_EVENT
 
 _log = logging.getLogger("everbell.engine")
 
 STEP_PAGES = 4
 PARTITIONS_AT_ONCE = 32
 """How many partitions one read goes through, when they have little each: a busy scribe does one read for each write."""
+CATCH_UP_PAGES = 16
+CATCH_UP_MS = 8
+"""How long a front that is behind the time may read before the scribe writes again."""
 FLOWS_TRIED = 32
 """How many starved flows are looked at for one read; the others have their turn next."""
 
@@ -94,7 +99,7 @@ class Loader:
         if next_at > until_at:
             return None
         if next_at < now:
-            until_at = min(until_at, self._step_for(next_at))
+            return partial(self._catch_up, min(until_at, self._step_for(next_at)))
         return partial(self._read_fronts, until_at)
 
     def _step_for(self, next_at: int) -> int:
@@ -109,16 +114,29 @@ class Loader:
             self._step_until_at = next_at + self._step_ms
         return self._step_until_at
 
-    async def _read_fronts(self, until_at: int) -> None:
-        """Read about one page, from as many partitions as it takes."""
-        enough = self._step_events + self._page_events
+    async def _catch_up(self, until_at: int) -> None:
+        """Read several pages: with one for each write, a front that is behind would get on no faster than the herd
+        before it goes out."""
+        end_ms = self._clock.elapsed_ms() + CATCH_UP_MS
+        for _ in range(CATCH_UP_PAGES):
+            if not await self._read_fronts(until_at) or self._clock.elapsed_ms() >= end_ms:
+                return
+            await asyncio.sleep(0)
+
+    async def _read_fronts(self, until_at: int) -> bool:
+        """Read about one page, from as many partitions as it takes; returns whether there may be more."""
+        rows = 0
         for _ in range(PARTITIONS_AT_ONCE):
             partition = min(self._owned, key=_next_at, default=None)
-            if partition is None or partition.next_at > until_at or self._step_events >= enough:
-                return
-            await self._read_front(partition, until_at)
+            if partition is None or partition.next_at > until_at:
+                return False
+            if rows >= self._page_events:
+                break
+            rows += await self._read_front(partition, until_at)
+        return True
 
-    async def _read_front(self, partition: Partition, until_at: int) -> None:
+    async def _read_front(self, partition: Partition, until_at: int) -> int:
+        """Read on in a partition; returns how many events that was worth."""
         epoch = partition.epoch
         # What stays behind a skip is not even read: a herd that does not fit into memory lies between all the others.
         # Where somebody has no room and nobody has a skip yet, a short page tells whose events lie here.
@@ -127,8 +145,8 @@ class Loader:
         page = await self._store.page(partition.index, partition.checkpoint, until_at, limit, unwanted)
         await self._bury(page)
         if partition.epoch != epoch:
-            return  # Lost while it was being read.
-        self._step_events += len(page.events) + page.left_out
+            return 0  # Lost while it was being read.
+        self._step_events += len(page.events)
         for event in page.events:
             self._floor.admit(event, partition)
         if page.more:
@@ -137,6 +155,7 @@ class Loader:
             partition.next_at = position_at(last)
         else:
             partition.read_to(until_at, page.next_at)
+        return len(page.events) + page.left_out // LEFT_OUT_PER_EVENT
 
     def _next_back(self) -> Read | None:
         starved = self._floor.starved

@@ -33,8 +33,9 @@ class Meter:
         self.lateness_sum_ms = 0
         self.lateness_max_ms = 0
 
-    def began(self, late_ms: int) -> None:
-        self.lateness[bisect_left(LATENESS_BOUNDS_MS, late_ms)] += 1
-        self.lateness_sum_ms += late_ms
+    def began(self, late_ms: int, count: int = 1) -> None:
+        """So many first attempts began so late."""
+        self.lateness[bisect_left(LATENESS_BOUNDS_MS, late_ms)] += count
+        self.lateness_sum_ms += late_ms * count
         if late_ms > self.lateness_max_ms:
             self.lateness_max_ms = late_ms

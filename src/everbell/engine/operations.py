@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from everbell.channels.port import SmallDesk
 from everbell.clock import Clock
 from everbell.core.amendment import amended
 from everbell.core.event import Event, Record, digest_of, status_of
@@ -213,6 +214,7 @@ class _Trial:
     """A delivery that nobody records."""
 
     attempt = 1
+    desk = SmallDesk()
 
     def __init__(self, event: Event, tenant: Tenant, epoch: int) -> None:
         self.event = event

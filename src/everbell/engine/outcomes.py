@@ -13,7 +13,7 @@ from typing import assert_never
 from everbell.clock import Clock
 from everbell.core.event import Event
 from everbell.core.retry import Outcome
-from everbell.core.verdict import Again, Dead, Ended, expired, verdict
+from everbell.core.verdict import Again, Dead, Ended, delivered, expired, verdict
 from everbell.engine.entry import Entry, Phase
 from everbell.engine.floor import Floor
 from everbell.engine.lanes import NOBODY, Lanes
@@ -40,21 +40,27 @@ class Outcomes:
         self._lanes = lanes
         self._meter = meter
         self._changes: list[Change] = []
+        self._ended: list[Entry] = []
+        """Those that just leave memory, once their end is stored."""
         self._settled: list[_Settled] = []
 
-    def settled(self, entry: Entry, outcome: Outcome) -> None:
-        """An attempt is over."""
-        if entry.doomed:
-            # Cancelled meanwhile. The key goes on once the cancel is stored and the attempt is over, whichever is
-            # later.
-            if entry.phase is Phase.GONE:
-                self._lanes.ended(entry)
-            else:
-                entry.unheard = outcome
-            return
-        if entry.phase is Phase.GONE:
-            return  # Its partition is another node's now, which will attempt it again.
+    def settled(self, entries: Sequence[Entry], outcome: Outcome) -> None:
+        """Attempts are over, with the same outcome."""
         now = self._clock.now()
+        if outcome.result == "delivered":
+            entries = self._end_plain(entries, outcome, now)
+        for entry in entries:
+            if entry.doomed:
+                # Cancelled meanwhile. The key goes on once the cancel is stored and the attempt is over, whichever is
+                # later.
+                if entry.phase is Phase.GONE:
+                    self._lanes.ended(entry)
+                else:
+                    entry.unheard = outcome
+            elif entry.phase is not Phase.GONE:  # If it is, its partition is another node's now, which tries again.
+                self._judge(entry, outcome, now)
+
+    def _judge(self, entry: Entry, outcome: Outcome, now: int) -> None:
         judged = verdict(
             entry.event, entry.flow.tenant, outcome, entry.attempt, entry.started_at, now, self._entropy.jitter()
         )
@@ -70,6 +76,30 @@ class Outcomes:
             case _:
                 assert_never(judged)
 
+    def _end_plain(self, entries: Sequence[Entry], outcome: Outcome, now: int) -> list[Entry]:
+        """Collect the ends of those that were delivered, come once and have no key; returns the others.
+
+        That is what most events are, and this is `_judge` for them with everything left out that they do not need.
+        """
+        others: list[Entry] = []
+        ended = self._ended
+        if not (ended or self._settled):
+            asyncio.get_running_loop().call_soon(self.flush)
+        for entry in entries:
+            event = entry.event
+            if event.key is not None or event.repeat is not None or entry.doomed or entry.phase is Phase.GONE:
+                others.append(entry)
+                continue
+            if len(self._changes) >= GROUP_CHANGES_MAX:
+                self.flush()
+                ended = self._ended
+            record = delivered(event, outcome, entry.attempt, entry.started_at, now)
+            self._changes.append(Finish(event, record, now + entry.flow.tenant.retention_ms))
+            entry.phase = Phase.SETTLING
+            ended.append(entry)
+        self._meter.delivered += len(entries) - len(others)
+        return others
+
     def expired(self, entry: Entry) -> None:
         """An entry came to its turn too late."""
         now = self._clock.now()
@@ -79,9 +109,9 @@ class Outcomes:
         """Submit what has been collected."""
         if not self._changes:
             return
-        changes, settled = self._changes, self._settled
-        self._changes, self._settled = [], []
-        self._scribe.submit(changes, lambda _: self._stored(settled), must=True)
+        changes, ended, settled = self._changes, self._ended, self._settled
+        self._changes, self._ended, self._settled = [], [], []
+        self._scribe.submit(changes, lambda _: self._stored(ended, settled), must=True)
 
     def _end(self, entry: Entry, judged: Ended, now: int) -> None:
         if judged.record.status == "delivered":
@@ -111,7 +141,7 @@ class Outcomes:
         """Add an outcome to the unit. What belongs together is added in one call, so no unit ends in between."""
         if len(self._changes) >= GROUP_CHANGES_MAX:
             self.flush()
-        if not self._settled:
+        if not (self._ended or self._settled):
             asyncio.get_running_loop().call_soon(self.flush)
         entry.phase = Phase.SETTLING
         self._changes.extend(with_it)
@@ -122,7 +152,8 @@ class Outcomes:
             assert event.key is not None, "only a key can be blocked"
             self._changes.append(Block(event.partition, event.tenant, event.key, NOBODY))
 
-    def _stored(self, settled: list[_Settled]) -> None:
+    def _stored(self, ended: list[Entry], settled: list[_Settled]) -> None:
+        self._floor.forget_all(ended)
         forget = self._floor.forget
         for entry, arrives, frees in settled:
             forget(entry)

@@ -24,7 +24,7 @@ from everbell.stores.semantics import partition_of_change
 Done = Callable[[Mapping[int, Refusal] | StoreError], None]
 """Told when a unit was stored, with the refused changes by their index in the unit; or why it was not."""
 
-Read = Callable[[], Awaitable[None]]
+Read = Callable[[], Awaitable[object]]
 
 GROUP_CHANGES_MAX = 1_000
 """A group is one atomic write; a larger one would save little of the fsync and hold up the loop for longer."""

@@ -33,6 +33,7 @@ from everbell.stores.rocksdb_rows import (
     number_row,
     read_event,
     read_record,
+    record_head,
     record_row,
 )
 from everbell.stores.semantics import is_current
@@ -71,35 +72,85 @@ class Batch:
         self._viewed = 0
 
     def fill(self, start: int, stop: int) -> None:
-        """Take in some of the changes, in order."""
+        """Take in some of the changes, in order. Those of one kind mostly come together."""
+        changes = self._changes
+        index = start
+        while index < stop:
+            change = changes[index]
+            if type(change) is Add:
+                index = self._fill_adds(index, stop)
+            elif type(change) is Finish:
+                index = self._fill_ends(index, stop)
+            else:
+                self._change(index, change)
+                index += 1
+
+    def _fill_adds(self, start: int, stop: int) -> int:
+        """Take in changes as long as they add events; returns where that ends."""
         # This loop runs for every event that is ever scheduled: it calls no more than it must.
         put, place, row = self.batch.put, keys.place_key, encode
         fronts, changes = self._fronts.at, self._changes
         last_sequence, tenant, tally = self.last_sequence, None, [0]
         for index in range(start, stop):
             change = changes[index]
-            if type(change) is Add:
-                event = change.event
-                run_at = event.run_at
-                if event.id.startswith(PREFIX) and run_at == event.due_at and event.state == "scheduled":
-                    partition, sequence = event.partition, event.sequence
-                    if run_at < fronts[partition]:
-                        self._fronts.lower(partition, run_at)
-                    head = head_of(event.tenant, event.to) if event.key is None else NO_LABEL
-                    put(place(b"E", partition, run_at, sequence), head + row(event))
-                    if event.tenant != tenant:
-                        tenant = event.tenant
-                        tally = self._tally(tenant)
-                    tally[PENDING] += 1
-                    if sequence > last_sequence:
-                        last_sequence = sequence
-                else:
-                    self._add(index, event)
-            elif type(change) is Finish:
-                self._finish(index, change)
+            if type(change) is not Add:
+                stop = index
+                break
+            event = change.event
+            run_at = event.run_at
+            if event.id.startswith(PREFIX) and run_at == event.due_at and event.state == "scheduled":
+                partition, sequence = event.partition, event.sequence
+                if run_at < fronts[partition]:
+                    self._fronts.lower(partition, run_at)
+                head = head_of(event.tenant, event.to) if event.key is None else NO_LABEL
+                put(place(b"E", partition, run_at, sequence), head + row(event))
+                if event.tenant != tenant:
+                    tenant = event.tenant
+                    tally = self._tally(tenant)
+                tally[PENDING] += 1
+                if sequence > last_sequence:
+                    last_sequence = sequence
             else:
-                self._change(index, change)
+                self._add(index, event)
         self.last_sequence = max(last_sequence, self.last_sequence)
+        return stop
+
+    def _fill_ends(self, start: int, stop: int) -> int:
+        """Take in changes as long as they end events; returns where that ends."""
+        # This loop runs for every event, too: it is `_finish` for those that were scheduled, came once and never moved.
+        put, delete, place, row = self.batch.put, self.batch.delete, keys.place_key, encode
+        tenant, tally, keep_until_at, head, prefix = None, [0], -1, b"", b""
+        for index in range(start, stop):
+            change = self._changes[index]
+            if type(change) is not Finish:
+                return index
+            before, record = change.before, change.record
+            run_at = before.run_at
+            if (
+                change.guarded
+                or change.following is not None
+                or before.state != "scheduled"
+                or before.version != 1
+                or before.occurrence != 1
+                or run_at != before.due_at
+                or not record.id.startswith(PREFIX)
+            ):
+                self._finish(index, change)
+                continue
+            if change.keep_until_at != keep_until_at or before.tenant != tenant:
+                keep_until_at, tenant = change.keep_until_at, before.tenant
+                hour = keys.hour_of(keep_until_at)
+                self.hours.add(hour)
+                head, prefix = record_head(keep_until_at), keys.records_prefix(hour, tenant)
+                tally = self._tally(tenant)
+            put(prefix + record.id.encode(), head + row(record))
+            delete(place(b"E", before.partition, run_at, before.sequence))
+            tally[ENDED[record.status]] += 1
+            tally[PENDING] -= 1
+            self.ends += 1
+            if run_at > self.rung_at and record.status == "delivered":
+                self.rung_at = run_at
+        return stop
 
     def seal(self) -> WriteBatch:
         """All changes are in: add what is counted."""

@@ -125,12 +125,13 @@ def hour_in(key: bytes) -> int:
 
 def record_key(hour: int, tenant: str, event_id: str, occurrence: int | None = None) -> bytes:
     """Where a record lies: that of an event that is over under its id, that of an earlier occurrence beside it."""
-    name = _records_prefix(hour, tenant) + event_id.encode()
+    name = records_prefix(hour, tenant) + event_id.encode()
     return name if occurrence is None else name + _OCCURRENCE.pack(occurrence)
 
 
 @lru_cache(4_096)
-def _records_prefix(hour: int, tenant: str) -> bytes:
+def records_prefix(hour: int, tenant: str) -> bytes:
+    """What all records of a tenant that expire in an hour begin with."""
     return b"%b%b\0" % (_HOUR.pack(b"H", hour), tenant.encode())
 
 

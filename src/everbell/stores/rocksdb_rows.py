@@ -86,7 +86,12 @@ def read_event(row: bytes) -> Event:
 
 def record_row(record: Record, keep_until_at: int) -> bytes:
     """The row of what is kept of a finished event."""
-    return _RECORD.pack(_RECORD_FORMAT, keep_until_at) + encode(record)
+    return record_head(keep_until_at) + encode(record)
+
+
+def record_head(keep_until_at: int) -> bytes:
+    """What comes before the record in its row."""
+    return _RECORD.pack(_RECORD_FORMAT, keep_until_at)
 
 
 def read_record(row: bytes) -> tuple[Record, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from everbell.channels.port import SmallDesk
 from everbell.core.event import Event
 from everbell.core.retry import Outcome
 from everbell.core.tenant import Tenant
@@ -14,6 +15,7 @@ class FakeDelivery:
     """Begins unless told otherwise, and keeps what it was settled with."""
 
     epoch = 9
+    desk = SmallDesk()
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from everbell.core.event import Attempt, Event, Repeat, digest_of
 from everbell.core.retry import DELIVERED, Outcome, Result, Retry
 from everbell.core.tenant import Tenant
-from everbell.core.verdict import Again, Dead, Ended, cancelled, expired, verdict
+from everbell.core.verdict import Again, Dead, Ended, cancelled, delivered, expired, verdict
 
 EVENT = Event("order-17", "shop", 3, 17, 5_000, 5_000, "queue:work", b"{}", 1_000, "order-17", tags=("t",))
 TENANT = Tenant("shop", retry=Retry(3, 1_000, 60_000))
@@ -26,6 +26,18 @@ def test_success_ends_the_event_with_its_attempt_on_record() -> None:
     assert judged.record.attempts == (Attempt(1, 5_001, 40, "delivered"),)
     assert (judged.record.due_at, judged.record.finished_at) == (5_000, 5_041)
     assert (judged.record.key, judged.record.tags) == ("order-17", ("t",))
+
+
+@pytest.mark.parametrize("number", [1, 2, 30])
+@pytest.mark.parametrize("event_id", ["order-17", "ev_-"])
+def test_the_short_way_to_success_leads_to_the_same_record(number: int, event_id: str) -> None:
+    attempts = tuple(Attempt(earlier, 1, 1, "failed") for earlier in range(1, number))[-20:]
+    event = replace(EVENT, id=event_id, attempts=attempts)
+    outcome = Outcome("delivered", None, 204)
+
+    judged = verdict(event, TENANT, outcome, number, 5_001, 5_041, 0.0)
+
+    assert judged == Ended(delivered(event, outcome, number, 5_001, 5_041), None)
 
 
 @pytest.mark.parametrize(("number", "jitter", "run_at"), [(1, 0.0, 7_000), (1, 0.5, 6_750), (2, 0.0, 8_000)])

@@ -145,3 +145,61 @@ def test_what_a_lost_partition_was_sending_is_nobody_s_outcome_here() -> None:
         assert stage.engine.meter.delivered == 0
 
     play(scene)
+
+
+def test_many_that_were_delivered_together_end_each_by_its_own_rules() -> None:
+    async def scene(stage: Stage) -> None:
+        # Given attempts under way: plain ones, one of a key with a follower, one that comes again, one on its second
+        # attempt, one that was cancelled meanwhile.
+        stage.receiver.answer = lambda delivery: FAILED if delivery.event.payload == b"second" else None
+        plain = [await stage.schedule(f"plain-{number}", 10) for number in range(3)]
+        second = await stage.schedule("second", retry=Retry(backoff_ms=2_000))
+        await stage.pass_ms(20)
+        stage.receiver.answer = lambda delivery: None
+        head = await stage.schedule("head", key="k")
+        await stage.schedule("follower", key="k")
+        again = await stage.schedule("again", repeat=Repeat(60_000, 2))
+        gone = await stage.schedule("gone")
+        await stage.pass_ms(3_000)
+        await stage.engine.operations.cancel("default", gone.id)
+        stage.store.applied.clear()
+
+        # When all of them are settled in one call.
+        deliveries = list(stage.receiver.open)
+        stage.receiver.open.clear()
+        deliveries[0].desk.settle_all(deliveries, Outcome("delivered", None, 204))
+        await stage.settled()
+
+        # Then one group stores their ends, each with its attempts, and the key and the repetition go on.
+        assert len(stage.store.applied) == 1
+        assert [await stage.status(event) for event in (*plain, second, head)] == ["delivered"] * 5
+        assert await stage.status(again) == "scheduled"
+        assert await stage.status(gone) == "cancelled"
+        assert stage.receiver.names[-1] == "follower"
+        record = (await stage.engine.operations.get("default", second.id)).event
+        assert [(attempt.number, attempt.result, attempt.code) for attempt in record.attempts] == [
+            (1, "failed", 503),
+            (2, "delivered", 204),
+        ]
+        assert stage.engine.meter.delivered == 6
+        assert [entry.event.payload for entry in stage.engine.floor.entries.values()] == [b"follower"]
+
+    play(scene)
+
+
+def test_what_is_delivered_together_is_stored_in_groups_that_have_a_limit() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: None
+        await stage.engine.operations.schedule("default", [stage.draft(f"e{number}") for number in range(2_500)])
+        await stage.pass_ms(10)
+        stage.store.applied.clear()
+        deliveries = list(stage.receiver.open)
+        stage.receiver.open.clear()
+        deliveries[0].desk.settle_all(deliveries, DELIVERED)
+        await stage.settled()
+
+        assert sorted(map(len, stage.store.applied)) == [500, 1_000, 1_000]
+        assert stage.engine.floor.entries == {}
+        assert stage.engine.floor.budget.free_bytes == stage.engine.floor.budget.total_bytes
+
+    play(scene, tenants=[Tenant(in_flight=4_000)])

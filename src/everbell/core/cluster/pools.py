@@ -57,6 +57,8 @@ def _by_capacity(members: Sequence[Member], weights: dict[str, int]) -> dict[str
 
 
 def _by_percentage(value: Value, strategy: Percentage, members: list[Member]) -> list[Pool]:
+    # A group whose only member has no capacity would be served by nobody, or by one who should own nothing.
+    members = [member for member in members if member.capacity > 0] or members
     slices: list[Sequence[int]] = [range(group.first, group.first + group.count) for group in strategy.groups]
     percents = [group.percent for group in strategy.groups]
     grouped = {partition for part in slices for partition in part}

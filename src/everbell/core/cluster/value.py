@@ -47,7 +47,7 @@ class Join(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     phase: Literal["prepared", "notified"] = "prepared"
 
 
-class Partition(msgspec.Struct, frozen=True, array_like=True):
+class Partition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Who runs a partition, and who is to run it next."""
 
     owner: str = ""
@@ -79,7 +79,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     document: bytes
 
 
-class Transition(msgspec.Struct, frozen=True, array_like=True):
+class Transition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What an entry did, for people who ask what happened."""
 
     index: int

@@ -102,7 +102,9 @@ class Stage:
         if source is not before:
             index = before.index + 1
             after = apply(before, index, decode_command(self.log[index - self.start.index - 1]))
-            self._played[before.index] = (before, after)
+            self._played.setdefault(before.index, (before, after))
+            digest = value_hash(after)
+            assert self.hashes.setdefault(after.index, digest) == digest, "two nodes disagree"
         return self._see(peer, before, after)
 
     def end_lease(self, incarnation: str) -> dict[str, Command]:
@@ -128,8 +130,6 @@ class Stage:
         return command
 
     def _see(self, peer: Peer, before: Value, after: Value) -> tuple[tuple[Effect, ...], tuple[Command, ...]]:
-        digest = value_hash(after)
-        assert self.hashes.setdefault(after.index, digest) == digest, "two nodes disagree"
         peer.value = after
         todo = effects(before, after, peer.me)
         for effect in todo:

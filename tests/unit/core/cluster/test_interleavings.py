@@ -16,25 +16,26 @@ from everbell.core.cluster import (
     value_hash,
     watched,
 )
-from tests.unit.core.cluster.weather import Weather
+from tests.unit.core.cluster.weather import Weather, changeable, hostile_to_joiners
 
 seeds = st.integers(0, 2**32)
 
 
 @given(seeds, st.integers(1, 40))
 def test_it_comes_to_rest_and_is_whole(seed: int, events: int) -> None:
-    weather = Weather(seed, events)
+    check_rest(changeable(seed, events))
 
-    weather.run()
 
-    check_rest(weather)
+@given(seeds, st.integers(0, 11))
+def test_joiners_die_on_their_way_in(seed: int, events: int) -> None:
+    check_rest(hostile_to_joiners(seed, events))
 
 
 @given(seeds, st.integers(2, 7))
 def test_all_join_at_the_same_time(seed: int, peers: int) -> None:
     weather = Weather(seed, events=0)
     for _ in range(peers):
-        weather._start()
+        weather.start()
 
     weather.run()
 
@@ -46,11 +47,11 @@ def test_all_join_at_the_same_time(seed: int, peers: int) -> None:
 def test_all_die_and_all_come_back(seed: int, peers: int) -> None:
     weather = Weather(seed, events=0)
     for _ in range(peers):
-        weather._start()
+        weather.start()
     weather.run()
-    weather._kill_all()
+    weather.kill_all()
     for _ in range(peers):
-        weather._start()
+        weather.start()
 
     weather.run()
 
@@ -62,14 +63,14 @@ def test_all_die_and_all_come_back(seed: int, peers: int) -> None:
 def test_all_leave_and_come_back(seed: int, peers: int) -> None:
     weather = Weather(seed, events=0)
     for _ in range(peers):
-        weather._start()
+        weather.start()
     weather.run()
     for peer in weather.stage.alive:
         weather.stage.leave(peer)
     weather.run()
     assert not weather.stage.alive
     for _ in range(peers):
-        weather._start()
+        weather.start()
 
     weather.run()
 
@@ -79,9 +80,7 @@ def test_all_leave_and_come_back(seed: int, peers: int) -> None:
 
 @given(seeds, st.integers(1, 40), st.floats(0, 1))
 def test_a_snapshot_and_the_rest_are_as_good_as_the_whole_log(seed: int, events: int, place: float) -> None:
-    weather = Weather(seed, events)
-    weather.run()
-    log = weather.stage.log
+    log = changeable(seed, events).stage.log
     cut = int(place * len(log))
 
     whole = play(NOTHING, log)
@@ -125,4 +124,5 @@ def is_apart(value: Value) -> bool:
     inside = range(group.first, group.first + group.count)
     owners = [{part.owner for n, part in enumerate(value.partitions) if (n in inside) == within} for within in (0, 1)]
     able = [member for member in value.members.values() if not member.gateway and not member.draining]
-    return len(able) < 2 or owners[0].isdisjoint(owners[1])
+    willing = [member for member in able if member.capacity] or able
+    return len(willing) < 2 or owners[0].isdisjoint(owners[1])

@@ -58,9 +58,15 @@ class Weather:
 
     def run(self) -> None:
         """Until nobody has anything to do. That this ends at all is what is tested first."""
-        while actions := self._actions():
-            self.random.choices([action for action, _ in actions], [weight for _, weight in actions])[0]()
+        while self.step():
             assert len(self.stage.log) < ENTRIES_MAX, "livelock"
+
+    def step(self) -> bool:
+        """Let one thing happen; False if there is nothing left that could."""
+        actions = self._actions()
+        if actions:
+            self.random.choices([action for action, _ in actions], [weight for _, weight in actions])[0]()
+        return bool(actions)
 
     def _actions(self) -> list[tuple[Callable[[], object], float]]:
         actions: list[tuple[Callable[[], object], float]] = []
@@ -97,39 +103,42 @@ class Weather:
     def _happen(self) -> None:
         self._events -= 1
         pick = self.random.choices(
-            [self._start, self._kill, self._kill_all, self._leave, self._operate, self._repeat, self._give_up],
+            [self.start, self.kill, self.kill_all, self._leave, self._operate, self._repeat, self._give_up],
             [30, 15, 1, 8, 12, 12, 5],
         )[0]
         pick()
 
-    def _start(self) -> None:
+    def start(self) -> Peer | None:
         """A process starts, of a name that is free or whose process has died; from a snapshot, if it happens so."""
         free = [name for name in self._names if all(peer.member.name != name for peer in self.stage.alive)]
-        if free:
-            name = self.random.choice(free)
-            incarnation = f"{name}{len(self.stage.peers)}"
-            member = Member(
-                name,
-                incarnation,
-                zone=self.random.choice("xy"),
-                capacity=self.random.choice([0, 1, 1, 1, 2]),
-                gateway=self.random.random() < 0.1,
-            )
-            donors = [peer for peer in self.stage.alive if self.random.random() < 0.3]
-            snapshot = decode_value(encode_value(donors[0].value)) if donors else None
-            self._speeds[incarnation] = 10 ** self.random.uniform(-1, 1)
-            self.stage.ask_to_join(self.stage.add(member, snapshot))
+        if not free:
+            return None
+        name = self.random.choice(free)
+        member = Member(
+            name,
+            incarnation=f"{name}{len(self.stage.peers)}",
+            zone=self.random.choice("xy"),
+            capacity=self.random.choice([0, 1, 1, 1, 2]),
+            gateway=self.random.random() < 0.1,
+        )
+        donors = [peer for peer in self.stage.alive if self.random.random() < 0.3]
+        snapshot = decode_value(encode_value(donors[0].value)) if donors else None
+        self._speeds[member.incarnation] = 10 ** self.random.uniform(-1, 1)
+        peer = self.stage.add(member, snapshot)
+        self.stage.ask_to_join(peer)
+        return peer
 
-    def _kill(self) -> None:
-        if self.stage.alive:
-            peer = self.random.choice(self.stage.alive)
+    def kill(self, peer: Peer | None = None) -> None:
+        """A process dies; its lease lives on for a while."""
+        peer = peer or self.random.choice(self.stage.alive or [None])
+        if peer and peer.is_alive:
             self._late += (command for command in peer.queue if self.random.random() < 0.3)
             peer.end()
             self._leases.append(peer.me)
 
-    def _kill_all(self) -> None:
+    def kill_all(self) -> None:
         while self.stage.alive:
-            self._kill()
+            self.kill()
 
     def _leave(self) -> None:
         members = [peer for peer in self.stage.alive if peer.me in peer.value.members and not peer.is_leaving]
@@ -148,3 +157,27 @@ class Weather:
         joiners = [peer for peer in self.stage.alive if peer.me in peer.value.joins]
         if joiners:
             self.stage.append(AbortJoin(self.random.choice(joiners).me, "it took too long"))
+
+
+def changeable(seed: int, events: int) -> Weather:
+    """Anything may happen at any time."""
+    weather = Weather(seed, events)
+    weather.run()
+    return weather
+
+
+def hostile_to_joiners(seed: int, events: int) -> Weather:
+    """Some settle; then others come, and die on their way in, together with some whom they need."""
+    weather = Weather(seed, 0)
+    for _ in range(1 + events % 4):
+        weather.start()
+    weather.run()
+    joiners = [weather.start() for _ in range(1 + events % 3)]
+    for joiner in joiners:
+        for _ in range(weather.random.randrange(40)):
+            weather.step()
+        weather.kill(joiner)
+        if weather.random.random() < 0.3:
+            weather.kill()
+    weather.run()
+    return weather

@@ -16,6 +16,7 @@ from kazoo.client import KazooClient
 from everbell.errors import LogUnavailable, LogUncertain, LogUnusable
 from everbell.logs.port import Log, Snapshot
 from everbell.logs.url import open_log
+from everbell.stores.url import open_store
 from tests.acceptance.processes import quiet_environment
 from tests.conformance.logs import read_all
 from tests.services import shared
@@ -200,6 +201,20 @@ def test_the_lease_of_a_node_whose_loop_is_stuck_ends(url: str) -> None:
             finally:
                 holder.kill()
                 await holder.wait()
+
+    run(scenario())
+
+
+def test_logs_and_stores_begin_at_once_in_one_schema() -> None:
+    url = shared.postgres().fresh_schema()
+
+    async def scenario() -> None:
+        logs = asyncio.gather(*[open_log(url) for _ in range(3)])
+        stores = asyncio.gather(*[asyncio.to_thread(open_store, url, partitions=4) for _ in range(3)])
+        for log in await logs:
+            await log.close()
+        for store in await stores:
+            await store.close()
 
     run(scenario())
 

@@ -2,8 +2,9 @@
 
 - An append takes the next index from a row that it holds until it is committed: entries become visible in order,
   without gaps. It is a single statement, so nothing waits for a node that freezes in the middle.
-- Each append notifies with its index. A connection of its own listens; whenever it was made anew, it asks how far the
-  log is, and it asks now and then in between, for a connection can be dead without saying so.
+- Each append notifies, in a channel named like the schema, with its index. A connection of its own listens; whenever
+  that was made anew, it asks how far the log is, and it asks now and then in between, for a connection can be dead
+  without saying so.
 - A lease is the time when it ends, by the server's clock. Whoever waits for the end is told of a release, and
   otherwise asks the server how long is left, waits that long, and asks again. (A server whose clock is set forward ends
   leases too soon: the stores' fences are there for that.)
@@ -19,11 +20,11 @@ from typing import Any
 
 from everbell.errors import LogUnavailable, Trimmed
 from everbell.logs.port import Entry, Snapshot, check_size
-from everbell.logs.postgres_address import Address
 from everbell.logs.postgres_failures import FAILURES, append_error
 from everbell.logs.postgres_link import Link, connect
 from everbell.logs.postgres_tables import prepare
 from everbell.logs.signal import Signal
+from everbell.stores.postgres_address import Address
 
 _LOOK_S = 5.0
 """How often to ask although nothing was told."""
@@ -84,7 +85,7 @@ class PostgresLog:
     async def append(self, data: bytes) -> int:
         """See the port."""
         check_size(data)
-        [row] = await self._entries.ask(_APPEND, data, self._address.channel, failure=append_error)
+        [row] = await self._entries.ask(_APPEND, data, self._address.schema, failure=append_error)
         index: int = row["index"]
         return index
 
@@ -116,7 +117,7 @@ class PostgresLog:
 
     async def release(self, member: str) -> None:
         """See the port."""
-        await self._leases.ask(_RELEASE, member, self._address.channel)
+        await self._leases.ask(_RELEASE, member, self._address.schema)
 
     async def lives(self, member: str) -> bool:
         """See the port."""
@@ -159,7 +160,7 @@ class PostgresLog:
         lost = Signal()
         try:
             connection.add_termination_listener(lambda _: lost.ring())
-            await connection.add_listener(self._address.channel, self._hear)
+            await connection.add_listener(self._address.schema, self._hear)
             while not connection.is_closed():
                 self._tell(await connection.fetchval(_LAST, timeout=self._timeout_s))
                 await lost.wait(lost.ticket(), _LOOK_S)
@@ -167,7 +168,7 @@ class PostgresLog:
             connection.terminate()
 
     def _hear(self, _connection: Any, _pid: int, _channel: str, text: str) -> None:
-        self._tell(int(text) if text else self._told)
+        self._tell(int(text) if text.isdecimal() else self._told)
 
     def _tell(self, last_index: int) -> None:
         self._told = max(self._told, last_index)

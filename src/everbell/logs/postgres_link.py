@@ -14,8 +14,8 @@ from typing import Any
 import asyncpg
 
 from everbell.errors import LogError, LogUnavailable
-from everbell.logs.postgres_address import Address
 from everbell.logs.postgres_failures import FAILURES, log_error
+from everbell.stores.postgres_address import Address
 
 _SETTINGS = {
     "application_name": "everbell log",

@@ -13,9 +13,9 @@ from typing import Any
 import asyncpg
 
 from everbell.errors import LogUnusable
-from everbell.logs.postgres_address import Address
 from everbell.logs.postgres_failures import FAILURES, log_error
 from everbell.logs.postgres_link import connect
+from everbell.stores.postgres_address import Address
 
 FORMAT = 1
 """What this version writes, and the highest that it reads."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from everbell.errors import LogUnusable
+from everbell.errors import LogUnusable, StoreUnusable
 from everbell.logs.port import Log
 
 ANSWER_S = 5.0
@@ -43,10 +43,13 @@ async def _open_postgres(url: str, timeout_s: float) -> Log:
     # Imported only where it is used: the driver is an option.
     try:
         from everbell.logs.postgres import PostgresLog
-        from everbell.logs.postgres_address import read_address
-    except ModuleNotFoundError as error:
-        raise _without_driver("postgres", error) from error
-    log = PostgresLog(read_address(url), timeout_s)
+        from everbell.stores.postgres_address import read_address
+    except ModuleNotFoundError as missing:
+        raise _without_driver("asyncpg", "postgres", missing) from missing
+    try:
+        log = PostgresLog(read_address(url), timeout_s)
+    except StoreUnusable as refused:
+        raise LogUnusable(str(refused)) from None
     await log.open()
     return log
 
@@ -55,8 +58,8 @@ async def _open_zookeeper(url: str, timeout_s: float) -> Log:
     try:
         from everbell.logs.zookeeper import ZookeeperLog
         from everbell.logs.zookeeper_address import read_address
-    except ModuleNotFoundError as error:
-        raise _without_driver("zookeeper", error) from error
+    except ModuleNotFoundError as missing:
+        raise _without_driver("kazoo", "zookeeper", missing) from missing
     log = ZookeeperLog(read_address(url), timeout_s)
     try:
         await log.open()
@@ -66,5 +69,7 @@ async def _open_zookeeper(url: str, timeout_s: float) -> Log:
     return log
 
 
-def _without_driver(extra: str, error: ModuleNotFoundError) -> LogUnusable:
-    return LogUnusable(f"the driver {error.name} is not installed: pip install 'everbell[{extra}]'")
+def _without_driver(driver: str, extra: str, missing: ModuleNotFoundError) -> Exception:
+    if not (missing.name or "").startswith(driver):
+        return missing
+    return LogUnusable(f"the driver {driver} is not installed: pip install 'everbell[{extra}]'")

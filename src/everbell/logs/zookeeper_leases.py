@@ -2,7 +2,8 @@
 
 - Each lease has a session of its own, whose time-out follows from the lease's. The servers expire sessions by their own
   monotonic clocks. They may learn up to half a tick late that a session was in use, so the time-out is longer than the
-  lease by a third: a killed holder's lease ends by that much later, and none too soon.
+  lease by a third: a killed holder's lease ends by that much later, and none too soon. (It cannot be
+  longer than the servers allow, with `maxSessionTimeout`: 40 s unless told otherwise.)
 - The driver keeps a session alive by itself, even if our loop is stuck. So a timer in a thread ends the session when
   the time of the lease is over: nobody keeps a lease without renewing it.
 - Renewing is a round trip in that session, which finds the node still in place, or makes it anew.

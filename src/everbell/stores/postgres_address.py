@@ -1,4 +1,4 @@
-"""The address of a PostgreSQL store: what its URL says, and how to speak of it without giving away a password.
+"""The address of a store or log in PostgreSQL: what its URL says, and how to show it without giving away a password.
 
     postgresql://user:password@host:5432/database?schema=everbell&sslmode=verify-full
 
@@ -21,7 +21,7 @@ _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 @dataclass(frozen=True)
 class Address:
-    """Where the store is. `dsn` may have a password in it, `name` never has: show only that."""
+    """Where it is. `dsn` may have a password in it, `name` never has: show only that."""
 
     dsn: str = field(repr=False)
     schema: str
@@ -35,17 +35,18 @@ def read_address(url: str) -> Address:
         options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
         # The original error would quote parts of the URL.
-        raise StoreUnusable(f"the URL of the store cannot be read: write it like {_EXAMPLE}") from None
+        raise StoreUnusable(f"the URL of PostgreSQL cannot be read: write it like {_EXAMPLE}") from None
     place = parts.netloc.rpartition("@")[2]
-    if not all(map(_HOST.fullmatch, place.split(","))):
-        raise StoreUnusable(f"{place!r} is not a host, or host:port, or several of them: write it like {_EXAMPLE}")
+    # A password with a / in it ends up in the host, or in the path: neither is repeated.
+    if "@" in parts.path or not all(map(_HOST.fullmatch, place.split(","))):
+        raise StoreUnusable(
+            f"the URL of PostgreSQL has no host, host:port or several of them: write it like {_EXAMPLE}"
+        )
     if not parts.netloc and not parts.path.strip("/") and not options:
-        raise StoreUnusable(f"the URL of the store names no database: write it like {_EXAMPLE}")
+        raise StoreUnusable(f"the URL of PostgreSQL names no database: write it like {_EXAMPLE}")
     schema = dict(options).get("schema", "everbell")
     if not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
-        raise StoreUnusable(
-            f"{schema!r} cannot be the schema of a store: take small letters, digits and _, as in schema=everbell"
-        )
+        raise StoreUnusable(f"{schema!r} cannot be our schema: take small letters, digits and _, as in schema=everbell")
     rest = urlencode([(name, value) for name, value in options if name != "schema"])
     database = parts.path.strip("/")
     return Address(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from everbell.errors import LogUnavailable, LogUnusable
-from everbell.logs import postgres_address, zookeeper_address
+from everbell.logs import zookeeper_address
 from everbell.logs.url import open_log
 from tests.services.process import free_port
 
@@ -69,15 +69,6 @@ def test_a_server_that_is_away_is_worth_another_try(scheme: str) -> None:
         opening(url)
     assert SECRET not in str(refused.value)
     assert "127.0.0.1" in str(refused.value)
-
-
-def test_an_address_of_postgresql_is_taken_apart() -> None:
-    address = postgres_address.read_address(f"postgresql://u:{SECRET}@h1:1,h2/db?schema=ring&sslmode=require")
-    assert address.dsn == f"postgresql://u:{SECRET}@h1:1,h2/db?sslmode=require"
-    assert (address.schema, address.channel) == ("ring", "everbell_log_ring")
-    assert address.name == "PostgreSQL at h1:1,h2, database db, schema ring"
-    assert SECRET not in repr(address)
-    assert postgres_address.read_address("postgresql://host/db").schema == "everbell"
 
 
 def test_an_address_of_zookeeper_is_taken_apart() -> None:

@@ -33,6 +33,8 @@ def test_all_but_the_schema_is_for_the_driver(url: str, dsn: str, schema: str) -
     [
         ("postgresql://", "names no database"),
         ("postgresql://u:{}@h:port/d", "host:port"),
+        ("postgresql://u:hush/hush@h/d", "host:port"),
+        ("postgresql://u:1/hush@h/d", "host:port"),
         ("postgresql://u:{}@h/d?schema=Shop", "small letters"),
         ("postgresql://u:{}@h/d?schema=pg_catalog", "small letters"),
         ('postgresql://u:{}@h/d?schema=x";drop', "small letters"),

@@ -146,13 +146,11 @@ class Cron:
     def after(self, local_s: int) -> int | None:
         """The first match later than this; None beyond the calendar."""
         day, second = divmod(local_s + 1, DAY_S)
-        found = self._day_from(day)
-        if found == day:
-            rank = self._rank(second)
-            if rank < self._per_day:
-                return day * DAY_S + self._time(rank)
-            found = self._day_from(day + 1)
-        return None if found is None else found * DAY_S + self._first
+        rank = self._rank(second)
+        found = self._day_from(day if rank < self._per_day else day + 1)
+        if found is None:
+            return None
+        return found * DAY_S + (self._time(rank) if found == day else self._first)
 
     def count(self, after_s: int, until_s: int) -> int:
         """How many matches are later than `after_s`, and not later than `until_s`."""

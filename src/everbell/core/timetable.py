@@ -10,7 +10,7 @@ Instants here are seconds since 1970 UTC, which no zone changes in the middle of
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Literal
 from zoneinfo import ZoneInfo, available_timezones
@@ -46,6 +46,10 @@ class Zone:
     def __init__(self, name: str) -> None:
         self._info = ZoneInfo(name)
         self._epoch = datetime(1970, 1, 1, tzinfo=self._info)
+
+    def text(self, at_s: int) -> str:
+        """What the clocks show at an instant, with the offset."""
+        return datetime.fromtimestamp(at_s, self._info).isoformat()
 
     def offset(self, at_s: int) -> int:
         """How many seconds the clocks are ahead of UTC at an instant."""
@@ -86,16 +90,23 @@ class Zone:
 class Timetable:
     """The occurrences of an expression in a zone."""
 
-    __slots__ = ("_after_gap", "_cron", "_twice", "_zone")
+    __slots__ = ("_after_gap", "_cron", "_steady", "_twice", "_zone")
 
     def __init__(self, cron: Cron, zone: Zone, gap: Gap, repeated: Repeated | None) -> None:
         self._cron = cron
         self._zone = zone
         self._after_gap = gap == "after"
         self._twice = not cron.names_hours if repeated is None else repeated == "twice"
+        self._steady = (0, 0, 0)
+        """(from, until, offset) of some days without a change: who walks on from there need not look at the zone."""
 
     def after(self, at_s: int) -> tuple[int | None, int]:
         """The first occurrence later than an instant (None beyond the calendar), and how many gaps were skipped."""
+        start_s, end_s, offset = self._steady
+        if start_s <= at_s < end_s:
+            found = self._cron.after(at_s + offset)
+            if found is not None and found - offset < end_s:
+                return found - offset, 0
         if at_s >= _LAST_S:
             return None, 0
         offset, fold = self._zone.read(at_s)
@@ -104,7 +115,15 @@ class Timetable:
             again_s, local_s = self._in_repeated(local_s, fold)
             if again_s is not None:
                 return again_s, 0
-        return self._from_local(local_s)
+        next_s, gaps = self._from_local(local_s)
+        if next_s is not None and next_s < at_s + _STRETCH_S // 2 and not fold:
+            self._settle(at_s, offset)
+        return next_s, gaps
+
+    def _settle(self, at_s: int, offset: int) -> None:
+        """Remember a stretch without a change, for an expression that has several occurrences in it."""
+        if self._zone.read(at_s + _STRETCH_S) == (offset, 0):
+            self._steady = (at_s, at_s + _STRETCH_S, offset)
 
     def _in_repeated(self, local_s: int, fold: int) -> tuple[int | None, int]:
         """Where clocks show something twice, at its first or second time: the next occurrence in there, if any, and
@@ -202,5 +221,4 @@ def timetable_of(expression: str, zone: str, gap: Gap, repeated: Repeated | None
 
 def local_text(at: int, zone: str) -> str:
     """An instant as the clocks of a zone show it, to the second, with the offset."""
-    moment = datetime.fromtimestamp(at // 1_000, UTC)
-    return moment.astimezone(zone_of(zone)._info).isoformat()
+    return zone_of(zone).text(at // 1_000)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -31,6 +32,7 @@ PATIENCE_S = 60
 ANSWER_S = 1.0
 """How long these tests let a frozen server take for an answer."""
 MEMBER = "node/1"
+WRITER = (sys.executable, "-m", "tests.acceptance.log_writer")
 HOLDER = (sys.executable, "-m", "tests.acceptance.lease_holder")
 
 
@@ -215,6 +217,27 @@ def test_logs_and_stores_begin_at_once_in_one_schema() -> None:
             await log.close()
         for store in await stores:
             await store.close()
+
+    run(scenario())
+
+
+def test_the_local_log_of_a_killed_process_has_what_it_acknowledged(tmp_path: Path) -> None:
+    url = f"rocksdb:{tmp_path}"
+
+    async def scenario() -> None:
+        writer = await asyncio.create_subprocess_exec(*WRITER, url, stdout=subprocess.PIPE, env=quiet_environment())
+        assert writer.stdout is not None
+        for _ in range(30):
+            await writer.stdout.readline()
+        writer.kill()
+        acknowledged = 30 + len((await writer.stdout.read()).splitlines())
+        await writer.wait()
+        async with opened(url) as log:
+            entries = await read_all(log)
+            # One more may have been on its way.
+            assert acknowledged <= len(entries) <= acknowledged + 1
+            assert [entry.data for entry in entries] == [b"%d" % entry.index for entry in entries]
+            assert await log.append(b"back") == len(entries) + 1
 
     run(scenario())
 

@@ -70,6 +70,12 @@ class _Held:
         self.is_over = True
         await self._session.end()
 
+    def leave(self) -> None:
+        """The same, without waiting: a renewal is in a hurry, and the server may be away."""
+        self._stop_timer()
+        self.is_over = True
+        self._session.end_soon()
+
     def _run_out(self) -> None:
         self.is_over = True
         self._session.end_now()
@@ -104,11 +110,11 @@ class ZookeeperLeases:
         try:
             await held.confirm()
         except BaseException:
-            await held.end()
+            held.leave()
             raise
         old, self._held[member] = self._held.get(member), held
         if old is not None:
-            await old.end()
+            old.leave()
         return held
 
     async def release(self, member: str) -> None:

@@ -104,13 +104,22 @@ class Session:
     async def end(self) -> None:
         """End the session, and with it whatever lives only as long as it."""
         done = asyncio.Event()
-        # Not a thread of the loop's pool: the driver may wait for a server that is away, and nobody should wait for it.
-        threading.Thread(target=self._end_and_tell, args=(done,), daemon=True).start()
+        self.end_soon(lambda: self._tell_loop(done.set))
         try:
             async with asyncio.timeout(self._timeout_s):
                 await done.wait()
         except TimeoutError:
             _log.warning("%s does not answer; the session will end by itself", self._address.name)
+
+    def end_soon(self, then: Callable[[], None] = lambda: None) -> None:
+        """The same, without waiting for it."""
+
+        def end() -> None:
+            self.end_now()
+            then()
+
+        # Not in the loop's pool of threads: the driver may wait for a server that is away, and nobody waits for that.
+        threading.Thread(target=end, name="everbell-zookeeper-end", daemon=True).start()
 
     def end_now(self) -> None:
         """The same, from any thread; blocks."""
@@ -125,10 +134,6 @@ class Session:
                 _log.warning(
                     "%s: a session could not be closed (%r), and will end by itself", self._address.name, error
                 )
-
-    def _end_and_tell(self, done: asyncio.Event) -> None:
-        self.end_now()
-        self._tell_loop(done.set)
 
     async def _until_connected(self) -> None:
         while not self._client.connected:

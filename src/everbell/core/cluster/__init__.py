@@ -50,7 +50,6 @@ from everbell.core.cluster.effects import (
     effects,
 )
 from everbell.core.cluster.invariants import check, check_step
-from everbell.core.cluster.membership import back_off_ms
 from everbell.core.cluster.reactions import reactions
 from everbell.core.cluster.strategy import Balanced, Group, Percentage, Strategy, Weighted, flaw, slices_of
 from everbell.core.cluster.value import (
@@ -63,7 +62,6 @@ from everbell.core.cluster.value import (
     Value,
     decode_value,
     encode_value,
-    group_of,
     member_named,
     next_in_line,
     stand_ins,
@@ -118,7 +116,6 @@ __all__ = [
     "Watch",
     "Weighted",
     "apply",
-    "back_off_ms",
     "check",
     "check_step",
     "decode_command",
@@ -127,7 +124,6 @@ __all__ = [
     "encode_command",
     "encode_value",
     "flaw",
-    "group_of",
     "member_named",
     "next_in_line",
     "reactions",

@@ -26,19 +26,6 @@ OLD_FORMAT = "it does not understand the format of the log"
 NAME_TAKEN = "another incarnation has this name"
 NO_PLACE = "all members are busy with other joins"
 
-BACK_OFF_MS = 100
-BACK_OFF_MS_MAX = 5_000
-
-
-def back_off_ms(attempt: int, chance: float) -> int:
-    """How long a joiner waits after its n-th attempt (the first is 1); `chance` is random, from 0 to 1.
-
-    It doubles, so that joiners leave a slow cluster the time to accept one of them, and it is random, so that those
-    who met once do not meet again.
-    """
-    longest = min(BACK_OFF_MS << min(attempt - 1, 10), BACK_OFF_MS_MAX)
-    return int(longest * (0.5 + chance / 2))
-
 
 def prepare_join(value: Value, command: PrepareJoin) -> Value:
     """Give a newcomer its place in the ring, or refuse it with the reason."""

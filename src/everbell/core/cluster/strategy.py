@@ -72,12 +72,12 @@ def flaw(strategy: Strategy, partitions: int) -> str:
 
 
 def _flaw_of_groups(groups: tuple[Group, ...], partitions: int) -> str:
-    taken = [partition for group in groups for partition in range(group.first, group.first + min(group.count, 65_536))]
-    tenants = [tenant for group in groups for tenant in group.tenants]
     if any(not 1 <= group.percent <= 100 or group.count < 1 for group in groups):
         return "a group has 1 to 100 percent of the members and at least one partition"
-    if any(not 0 <= partition < partitions for partition in taken):
+    if any(group.first < 0 or group.first + group.count > partitions for group in groups):
         return f"the slice of a group lies within the partitions 0 to {partitions - 1}"
+    taken = [partition for group in groups for partition in range(group.first, group.first + group.count)]
+    tenants = [tenant for group in groups for tenant in group.tenants]
     if len(set(taken)) < len(taken) or len(set(tenants)) < len(tenants):
         return "no partition and no tenant is in two groups"
     if len({group.name for group in groups}) < len(groups):

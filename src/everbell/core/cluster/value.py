@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from everbell.core.cluster.strategy import Group, Percentage, Strategy, Weighted
+from everbell.core.cluster.strategy import Strategy, Weighted
 from everbell.errors import UnknownSnapshot
 
 TRANSITIONS_MAX = 50
@@ -170,12 +170,3 @@ def stand_ins(value: Value) -> dict[str, dict[str, tuple[int, ...]]]:
             name = value.members[partition.owner].name
             partitions[name] = (*partitions.get(name, ()), number)
     return at_work
-
-
-def group_of(value: Value, tenant: str) -> Group | None:
-    """The group of a tenant, whose slice takes its events; None: they are spread over all partitions."""
-    if isinstance(value.strategy, Percentage):
-        for group in value.strategy.groups:
-            if tenant in group.tenants:
-                return group
-    return None

@@ -35,7 +35,6 @@ from everbell.core.cluster import (
     Watch,
     Weighted,
     apply,
-    back_off_ms,
     effects,
     reactions,
     report,
@@ -181,8 +180,3 @@ def test_a_node_that_begins_with_a_snapshot_says_again_what_may_not_have_been_he
 
     assert reactions(NOTHING, prepared, "d") == (NotifyWatchers("d"),)
     assert reactions(NOTHING, notified, watcher_of(notified, notified.joins["d"].target)) == (AcceptJoin("d"),)
-
-
-def test_back_offs_grow_up_to_a_limit_and_differ() -> None:
-    assert [back_off_ms(attempt, 1.0) for attempt in (1, 2, 3, 4, 100)] == [100, 200, 400, 800, 5_000]
-    assert back_off_ms(1, 0.0) == 50

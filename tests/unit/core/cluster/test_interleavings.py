@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everbell.core.cluster import (
@@ -19,6 +19,8 @@ from everbell.core.cluster import (
 from tests.unit.core.cluster.weather import Weather, changeable, hostile_to_joiners
 
 seeds = st.integers(0, 2**32)
+# Each of these plays two lives of a cluster, so a third of the usual number is as much work.
+fewer = settings(max_examples=settings().max_examples // 3)
 
 
 @given(seeds, st.integers(1, 40))
@@ -31,6 +33,7 @@ def test_joiners_die_on_their_way_in(seed: int, events: int) -> None:
     check_rest(hostile_to_joiners(seed, events))
 
 
+@fewer
 @given(seeds, st.integers(2, 7))
 def test_all_join_at_the_same_time(seed: int, peers: int) -> None:
     weather = Weather(seed, events=0)
@@ -43,6 +46,7 @@ def test_all_join_at_the_same_time(seed: int, peers: int) -> None:
     assert len(weather.stage.alive) == peers
 
 
+@fewer
 @given(seeds, st.integers(2, 6))
 def test_all_die_and_all_come_back(seed: int, peers: int) -> None:
     weather = Weather(seed, events=0)
@@ -59,6 +63,7 @@ def test_all_die_and_all_come_back(seed: int, peers: int) -> None:
     assert len(weather.stage.alive) == peers
 
 
+@fewer
 @given(seeds, st.integers(2, 6))
 def test_all_leave_and_come_back(seed: int, peers: int) -> None:
     weather = Weather(seed, events=0)

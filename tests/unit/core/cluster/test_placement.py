@@ -216,6 +216,7 @@ def test_rounding_favours_whoever_has_more_already() -> None:
         Percentage((Group("g", 10, 0, 0),)),
         Percentage((Group("g", 10, 5, 4),)),
         Percentage((Group("g", 10, -1, 2),)),
+        Percentage((Group("g", 10, 0, 10**9),)),
         Percentage((Group("g", 10, 0, 4), Group("h", 10, 3, 2))),
         Percentage((Group("g", 10, 0, 2), Group("g", 10, 3, 2))),
         Percentage((Group("g", 10, 0, 2, ("t",)), Group("h", 10, 3, 2, ("t",)))),

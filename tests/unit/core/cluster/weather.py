@@ -24,7 +24,6 @@ from everbell.core.cluster import (
     Strategy,
     Undrain,
     Weighted,
-    back_off_ms,
     decode_command,
     decode_value,
     encode_value,
@@ -75,7 +74,7 @@ class Weather:
             actions += ((action, speed) for action in self._actions_of(peer))
             if peer.is_backing_off:
                 # A joiner waits longer each time: against a slow cluster no other back-off comes to an end.
-                actions.append((partial(self.stage.ask_to_join, peer), speed / back_off_ms(peer.attempts, 0.5)))
+                actions.append((partial(self.stage.ask_to_join, peer), speed / 2 ** min(peer.attempts + 5, 12)))
         actions += ((partial(self._append_late, command), 0.2) for command in self._late)
         actions += ((partial(self._end_lease, incarnation), 0.2) for incarnation in self._leases)
         if self._events:

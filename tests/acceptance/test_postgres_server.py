@@ -4,6 +4,7 @@ lost."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from urllib.parse import quote
 
@@ -43,6 +44,23 @@ def test_while_the_database_is_away_users_are_told_to_come_back(tmp_path: Path, 
         machine.until_status(accepted.json["id"], "delivered")
         assert machine.stop() == 0
         assert not any(secret in machine.log for secret in (PASSWORD, quote(PASSWORD, safe="")))
+
+
+def test_while_the_database_does_not_answer_only_those_wait_whom_it_was_asked_for(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    with Receiver() as receiver, Machine(tmp_path, "--store", server.fresh_schema()) as machine:
+        assert ask(machine, receiver).status == 201
+        server.pause()
+        with ThreadPoolExecutor(4) as threads:
+            asked = [threads.submit(ask, machine, receiver) for _ in range(4)]
+            refused = next(as_completed(asked)).result()
+            assert refused.status == 503
+            assert int(refused.headers["retry-after"]) >= 1
+            server.resume()
+            assert {each.result().status for each in asked} <= {201, 503}
+        until(lambda: ask(machine, receiver).status == 201, "accepted again")
+        assert machine.stop() == 0
 
 
 @pytest.mark.parametrize("harm", ["restart", "kill", "pause"])

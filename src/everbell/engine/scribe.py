@@ -6,15 +6,17 @@ read returns and what is stored right after it can never be seen in the wrong or
 
 When the disk is full or the store is away, what users ask for is refused and what has already happened (outcomes of
 attempts) is kept and tried again; when the store is broken, nothing more is written and the engine is told to end. When
-another node has taken partitions, what was to be written to them is refused, and the rest of the group is written.
+another node has taken partitions, what was to be written to them is refused, and the rest of the group is written. When
+the store does not answer, whoever gave it something has to wait, for nobody knows the outcome; new events are refused.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from math import inf
 from typing import Any
 
 from everbell.errors import Fenced, Overloaded, StoreBroken, StoreError, StoreFull, StoreUnavailable
@@ -31,6 +33,8 @@ GROUP_CHANGES_MAX = 1_000
 READS_PER_WRITE = 2
 INTAKE_CHANGES_MAX = 50_000
 _FULL_RETRY_S = 0.5
+_ANSWER_S = 3.0
+"""How long new events wait for the store to answer somebody before they are refused."""
 
 
 def _ignore(error: StoreError) -> None:
@@ -167,7 +171,8 @@ class Scribe:
                 return count > 0
             read, failed = following
             try:
-                await read()
+                with self._watched():
+                    await read()
             except StoreUnavailable as away:
                 self._reads.appendleft((0, read, failed))
                 self._pause(away)
@@ -230,7 +235,8 @@ class Scribe:
         for unit in group:
             changes.extend(unit.changes)
         try:
-            refused = await self._apply(changes)
+            with self._watched():
+                refused = await self._apply(changes)
         except StoreUnavailable as away:
             self._group = []
             self._pause(away)
@@ -247,6 +253,26 @@ class Scribe:
             self._group = []
             self._full = None
             self._report(group, refused)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """While the store is asked for something: new events do not wait for an answer for ever."""
+        overdue = asyncio.get_running_loop().call_later(_ANSWER_S, self._refuse_new)
+        try:
+            yield
+        finally:
+            overdue.cancel()
+            if self._full_until_s == inf:
+                self._full, self._full_until_s = None, 0.0
+
+    def _refuse_new(self) -> None:
+        """The store does not answer. What it was given may be stored or not; what waits behind that is not."""
+        self._full, self._full_until_s = StoreUnavailable("the store does not answer"), inf
+        waiting = list(self._intake)
+        self._intake.clear()
+        self._intake_size = 0
+        for unit in waiting:
+            unit.done(self._full)
 
     def _give_up(self, broken: StoreError) -> None:
         """Tell everybody who waits that the outcome is unknown. What has happened already is left as it is stored."""

@@ -25,7 +25,7 @@ T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 CONNECT_S = 5.0
-ANSWER_S = 30.0
+ANSWER_S = 15.0
 """When the server has not answered by then, it is taken for lost."""
 _PAUSE_S = 0.05
 _PAUSE_MAX_S = 2.0
@@ -36,8 +36,8 @@ _SESSION = """
     SET search_path = {schema};
     SET application_name = 'everbell';
     SET default_transaction_isolation = 'read committed';
-    SET statement_timeout = '20s';
-    SET lock_timeout = '10s';
+    SET statement_timeout = '10s';
+    SET lock_timeout = '5s';
     SET idle_in_transaction_session_timeout = '2s';
     SET plan_cache_mode = force_generic_plan;
     SET enable_seqscan = off;

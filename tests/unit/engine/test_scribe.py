@@ -265,6 +265,33 @@ def test_while_the_store_is_away_new_events_are_refused_and_outcomes_wait() -> N
     at_work(scene)
 
 
+def test_while_the_store_does_not_answer_new_events_are_refused_and_the_rest_waits() -> None:
+    async def scene(desk: Desk) -> None:
+        answer = asyncio.Event()
+        desk.store.before_apply = answer.wait
+        first: Told = []
+        desk.scribe.take_in(desk.add(), first.append)
+        await asyncio.sleep(1)
+        desk.take_in()
+        desk.submit()
+        await asyncio.sleep(5)
+
+        assert [type(told) for told in desk.told] == [StoreUnavailable]
+        with pytest.raises(StoreUnavailable):
+            desk.take_in()
+        assert first == [], "nobody knows"
+
+        answer.set()
+        await asyncio.sleep(1)
+        assert first == [{}]
+        assert desk.told[1:] == [{}]
+        desk.take_in()
+        await asyncio.sleep(1)
+        assert desk.told[2:] == [{}]
+
+    at_work(scene)
+
+
 def test_a_read_is_tried_again_when_the_store_was_away() -> None:
     async def scene(desk: Desk) -> None:
         answers = iter([StoreUnavailable("away"), None])

@@ -1,0 +1,67 @@
+"""Recurring events under faults: whatever happens, each occurrence rings or is accounted for.
+
+And the other way round: with one rule of the engine taken out, the checker notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from everbell.core import recurrence, verdict
+from everbell.core.event import Course, Event
+from everbell.core.recurrence import Jump
+from everbell.engine import dispatcher
+from tests.simulation.recurring_world import simulate_recurring
+
+Patch = pytest.MonkeyPatch
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_occurrence_rings_or_is_accounted_for(seed: int) -> None:
+    assert simulate_recurring(seed).broken == []
+
+
+def test_the_worlds_are_rough() -> None:
+    worlds = [simulate_recurring(seed) for seed in range(5)]
+    accounts = [account for world in worlds for account in world.checker.accounts.values()]
+    assert sum(account.missed for account in accounts) > 100
+    assert sum(account.skipped for account in accounts) > 20
+    assert sum(account.fired for account in accounts) > 200
+    assert sum(not rang.accepted for world in worlds for rang in world.checker.rang) > 50
+
+
+def nothing_is_late(patch: Patch) -> None:
+    """Whatever was missed rings after all."""
+    patch.setattr(dispatcher, "is_over", lambda event, now: False)
+
+
+def jumps_are_not_counted(patch: Patch) -> None:
+    """What is left out leaves no trace."""
+    proceed = recurrence.proceed
+
+    def forgetful(event: Event, ahead: Jump, course: Course) -> Event | None:
+        return proceed(event, ahead, replace(course, late=0, overlapped=0))
+
+    patch.setattr(recurrence, "proceed", forgetful)
+    patch.setattr(verdict, "proceed", forgetful)
+
+
+def numbers_are_given_by_rings(patch: Patch) -> None:
+    """An occurrence is numbered by how often the event rang."""
+    proceed = recurrence.proceed
+
+    def recounting(event: Event, ahead: Jump, course: Course) -> Event | None:
+        comes = proceed(event, ahead, course)
+        return None if comes is None else replace(comes, occurrence=event.occurrence + 1)
+
+    patch.setattr(recurrence, "proceed", recounting)
+    patch.setattr(verdict, "proceed", recounting)
+
+
+@pytest.mark.parametrize("sabotage", [nothing_is_late, jumps_are_not_counted, numbers_are_given_by_rings])
+def test_the_checker_would_notice(sabotage: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    sabotage(monkeypatch)
+    assert any(simulate_recurring(seed).broken for seed in range(5))

@@ -8,7 +8,8 @@
 - A lease is the time when it ends, by the server's clock. Whoever waits for the end is told of a release, and
   otherwise asks the server how long is left, waits that long, and asks again. (A server whose clock is set forward ends
   leases too soon: the stores' fences are there for that.)
-- Leases have a connection of their own: a renewal does not wait behind a large snapshot.
+- Renewals have a connection of their own: they wait neither behind a large snapshot, nor behind a question that a dead
+  connection does not answer.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from everbell.stores.postgres_address import Address
 _LOOK_S = 5.0
 """How often to ask although nothing was told."""
 _RETRY_S = 0.5
+_RENEW_MIN_S = 1.0
 
 _APPEND = """
     WITH next AS (UPDATE log_head SET last_index = last_index + 1 RETURNING last_index),
@@ -70,8 +72,8 @@ class PostgresLog:
     def __init__(self, address: Address, timeout_s: float) -> None:
         self._address = address
         self._timeout_s = timeout_s
-        self._entries = Link(address, timeout_s)
-        self._leases = Link(address, timeout_s)
+        self._work = Link(address, timeout_s)
+        self._renewals = Link(address, timeout_s)
         self._news = Signal()
         self._told = 0
         """The highest index that is known to be in the log."""
@@ -85,13 +87,13 @@ class PostgresLog:
     async def append(self, data: bytes) -> int:
         """See the port."""
         check_size(data)
-        [row] = await self._entries.ask(_APPEND, data, self._address.schema, failure=append_error)
+        [row] = await self._work.ask(_APPEND, data, self._address.schema, failure=append_error)
         index: int = row["index"]
         return index
 
     async def read(self, after: int, limit: int) -> Sequence[Entry]:
         """See the port."""
-        rows = await self._entries.ask(_READ, after, limit)
+        rows = await self._work.ask(_READ, after, limit)
         if rows[0]["trimmed"] > after:
             raise Trimmed.at(after)
         return [Entry(row["index"], row["data"]) for row in rows if row["index"] is not None]
@@ -104,20 +106,21 @@ class PostgresLog:
 
     async def save(self, snapshot: Snapshot, keep: int) -> None:
         """See the port."""
-        await self._entries.ask(_SAVE, snapshot.index, snapshot.data, snapshot.index - keep)
+        await self._work.ask(_SAVE, snapshot.index, snapshot.data, snapshot.index - keep)
 
     async def load(self) -> Snapshot | None:
         """See the port."""
-        rows = await self._entries.ask(_LOAD)
+        rows = await self._work.ask(_LOAD)
         return Snapshot(rows[0]["index"], rows[0]["data"]) if rows else None
 
     async def renew(self, member: str, ttl_ms: int) -> None:
-        """See the port."""
-        await self._leases.ask(_RENEW, member, ttl_ms)
+        """See the port. On a connection that is dead without saying so there has to be time for another try."""
+        within_s = min(max(ttl_ms / 3_000, _RENEW_MIN_S), self._timeout_s)
+        await self._renewals.ask(_RENEW, member, ttl_ms, within_s=within_s)
 
     async def release(self, member: str) -> None:
         """See the port."""
-        await self._leases.ask(_RELEASE, member, self._address.schema)
+        await self._work.ask(_RELEASE, member, self._address.schema)
 
     async def lives(self, member: str) -> bool:
         """See the port."""
@@ -141,11 +144,11 @@ class PostgresLog:
             self._listener.cancel()
             with suppress(asyncio.CancelledError):
                 await self._listener
-        await self._entries.close()
-        await self._leases.close()
+        await self._work.close()
+        await self._renewals.close()
 
     async def _left_s(self, member: str) -> float:
-        rows = await self._leases.ask(_LEFT, member)
+        rows = await self._work.ask(_LEFT, member)
         return rows[0]["left_s"] if rows else 0.0
 
     async def _keep_listening(self) -> None:

@@ -54,13 +54,16 @@ class Link:
         statement: str,
         *arguments: object,
         failure: Callable[[BaseException, str], LogError] = log_error,
+        within_s: float | None = None,
     ) -> list[asyncpg.Record]:
-        """Run one statement. `failure` says what an error means that comes after it was sent."""
+        """Run one statement. `failure` says what an error means that comes after it was sent, and `within_s` how long
+        it may take, where that is less than usual.
+        """
         if self._closed:
             raise LogUnavailable("the log is closed: this process is stopping")
         meaning: Callable[[BaseException, str], LogError] = log_error
         try:
-            async with asyncio.timeout(self._timeout_s), self._turn:
+            async with asyncio.timeout(within_s or self._timeout_s), self._turn:
                 if self._connection is None or self._connection.is_closed():
                     self._connection = await connect(self._address, self._timeout_s)
                 meaning = failure

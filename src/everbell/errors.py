@@ -90,6 +90,14 @@ class Stopping(Overloaded):
     title = "Everbell is stopping"
 
 
+class OutcomeUnknown(EverbellError):
+    """The process or node that was asked ended before it answered. Repeating is safe with an id of your own."""
+
+    status = 504
+    slug = "unknown-outcome"
+    title = "It is not known whether this was done"
+
+
 class NotOwner(Overloaded):
     """Another node owns the partition, or nobody does at the moment; nothing was stored."""
 

@@ -176,6 +176,8 @@ class _Client:
         self._dice = dice
         self._made = 0
         self._connection: http.client.HTTPConnection | None = None
+        self._failed: list[int] = []
+        """The places in the last batch of those that were refused while others were not."""
 
     def work(self, events: int) -> None:
         shape = self._load._shape
@@ -225,6 +227,14 @@ class _Client:
             if status == 503 or (maybe_stored and status >= 500):
                 time.sleep(_AGAIN_S)
                 continue
+            if status == 207:
+                left = self._failed
+                self._load.answered([name for place, name in enumerate(names) if place not in left], 201)
+                if not own_ids:
+                    return  # Some may be stored all the same, with their answer lost between two nodes.
+                batch, names = [batch[place] for place in left], [names[place] for place in left]
+                maybe_stored = True
+                continue
             self._load.answered(names, status)
             return
         raise AssertionError("the server did not come back")
@@ -243,13 +253,14 @@ class _Client:
         try:
             self._connection.request("POST", path, body, {"content-type": "application/json"})
             response = self._connection.getresponse()
-            response.read()
+            content = response.read()
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             self._connection = None
             raise Unknown from error
-        if response.status == 500:
+        if response.status in (500, 504):
             raise Unknown
+        self._failed = [error["index"] for error in json.loads(content)["errors"]] if response.status == 207 else []
         return response.status
 
 

@@ -76,6 +76,13 @@ class Machine:
     def tries_to_start(self, *wrapper: str) -> bool:
         """Start it, and wait until it is ready or has ended; returns whether it is ready."""
         self.begin(*wrapper)
+        return self._becomes_ready()
+
+    def await_ready(self) -> None:
+        """Wait until it is ready, after `begin`."""
+        assert self._becomes_ready(), f"ended with {self.code}\n{self.log}"
+
+    def _becomes_ready(self) -> bool:
         until(lambda: self._is_ready() or self.ended, lambda: f"ready\n{self.log}")
         if self._is_ready():
             self.url = self._ready.read_text().strip()

@@ -18,7 +18,7 @@ import msgspec
 from everbell.cluster.handshake import NONCE_BYTES, Hello, Proof, is_proof, sign
 from everbell.core.cluster import Member
 from everbell.entropy import Entropy
-from everbell.errors import Overloaded
+from everbell.errors import NotOwner, Overloaded
 from everbell.server.far import FarLeases, FarOperations
 from everbell.server.link import EngineEnd, GatewayEnd, Serve
 
@@ -28,6 +28,7 @@ CALLS = frozenset("schedule get replace change cancel ring redrive lease acknowl
 """What one node may ask of another; everything else any node can do by itself."""
 
 _GREETING_BYTES_MAX = 256
+_HEAD_BYTES = 4
 _CONNECT_S = 2.0
 _UNANSWERED_MS = 5_000
 _HELLO = msgspec.msgpack.Decoder(Hello)
@@ -45,7 +46,8 @@ class CalledEnd(EngineEnd):
         self._trusts = False
 
     def data_received(self, data: bytes) -> None:
-        if not self._trusts and len(self._buffer) + len(data) > _GREETING_BYTES_MAX:
+        head = (bytes(self._buffer[:_HEAD_BYTES]) + data)[:_HEAD_BYTES]
+        if not self._trusts and int.from_bytes(head.ljust(_HEAD_BYTES, b"\0")) > _GREETING_BYTES_MAX:
             self._refuse("it does not greet as a node does")
             return
         super().data_received(data)
@@ -83,6 +85,7 @@ class CallerEnd(GatewayEnd):
     def __init__(self, key: bytes, entropy: Entropy) -> None:
         super().__init__()
         self.trusted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._trusts = False
         self._key = key
         self._nonce = (entropy.nonce() + entropy.nonce())[:NONCE_BYTES]
 
@@ -91,22 +94,26 @@ class CallerEnd(GatewayEnd):
         self.send(Hello(self._nonce))
 
     def frame(self, frame: bytes) -> None:
-        if self.trusted.done():
+        if self._trusts:
             super().frame(frame)
+            return
+        assert self.transport is not None
+        if self.trusted.done():
+            self.transport.abort()  # Whoever wanted to call has given up.
             return
         proof = _PROOF.decode(frame)
         if not is_proof(self._key, "called", self._nonce, proof.nonce, proof.signature):
-            self.trusted.set_exception(Overloaded("the node that answers there is not of this cluster"))
-            assert self.transport is not None
+            self.trusted.set_exception(NotOwner("the node that answers there is not of this cluster"))
             self.transport.abort()
             return
+        self._trusts = True
         self.send(Proof(sign(self._key, "caller", self._nonce, proof.nonce)))
         self.trusted.set_result(None)
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
         if not self.trusted.done():
-            self.trusted.set_exception(Overloaded("the other node refused this one: check that both have one secret"))
+            self.trusted.set_exception(NotOwner("the other node refused this one: check that both have one secret"))
 
 
 class TcpPeer:
@@ -161,7 +168,7 @@ class TcpPeers:
                 )
                 await link.trusted
         except (OSError, TimeoutError) as error:
-            raise Overloaded(f"node {member.name} cannot be reached; nothing of this request was done") from error
+            raise NotOwner(f"node {member.name} cannot be reached; nothing of this request was done") from error
         _give_up_soon(link)
         return TcpPeer(link)
 

@@ -9,7 +9,7 @@ from everbell.engine.port import LeasesPort, OperationsPort
 
 
 class Peer(Protocol):
-    """Another node's engine. Calls raise `Overloaded` when the answer is lost: then the outcome is unknown."""
+    """Another node's engine. Calls raise `OutcomeUnknown` when the answer is lost."""
 
     @property
     def operations(self) -> OperationsPort: ...
@@ -22,5 +22,5 @@ class Peers(Protocol):
     """All other nodes."""
 
     async def reach(self, member: Member) -> Peer:
-        """The engine of a member. Raises `Overloaded` when it cannot be reached: then nothing was asked."""
+        """The engine of a member. Raises `NotOwner` when it cannot be reached: then nothing was asked."""
         ...

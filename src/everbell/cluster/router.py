@@ -24,8 +24,8 @@ from everbell.engine.port import OperationsPort, Seen
 from everbell.errors import EverbellError, NotOwner, Overloaded
 from everbell.stores.port import Counts, Filter
 
-MOVE_S = 3.0
-"""How long a request waits for a partition that is moving."""
+MOVE_S = 5.0
+"""How long a request waits for a partition that is moving, or whose owner died: a lease, and a little."""
 _LOOK_S = 0.05
 
 T = TypeVar("T")
@@ -61,9 +61,12 @@ class RoutedOperations:
         left = list(range(len(drafts)))
         until_s = _now_s() + MOVE_S
         while True:
-            for owner, places in self._by_owner(tenant, drafts, left).items():
-                some = [drafts[place] for place in places]
-                results.update(zip(places, await self._schedule_at(owner, some, ask), strict=True))
+            by_owner = self._by_owner(tenant, drafts, left)
+            asked = (
+                self._schedule_at(owner, [drafts[place] for place in places], ask) for owner, places in by_owner.items()
+            )
+            for places, answers in zip(by_owner.values(), await asyncio.gather(*asked), strict=True):
+                results.update(zip(places, answers, strict=True))
             left = [place for place in left if isinstance(results[place], NotOwner)]
             if not left or _now_s() >= until_s:
                 return [results[place] for place in range(len(drafts))]

@@ -24,7 +24,7 @@ from everbell.core.event import Event, Record, Repeat, Status
 from everbell.core.retry import Outcome, Retry
 from everbell.core.spec import Draft
 from everbell.engine.port import Seen
-from everbell.errors import EverbellError, InvalidInput, Overloaded
+from everbell.errors import EverbellError, InvalidInput, OutcomeUnknown, Overloaded
 from everbell.server.system_api import Health
 from everbell.stores.port import Counts, Filter
 
@@ -253,7 +253,9 @@ class GatewayEnd(_Frames):
         super().connection_lost(error)
         for _, future in self._asked.values():
             if not future.done():
-                future.set_exception(Overloaded("the engine ended before it answered; the outcome is unknown"))
+                future.set_exception(
+                    OutcomeUnknown("who had to do it ended before it answered; with an id of your own, ask again")
+                )
         self._asked.clear()
 
 

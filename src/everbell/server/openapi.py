@@ -18,7 +18,7 @@ from everbell.server.problem import CONTENT_TYPE, Problem, title_of
 from everbell.server.route import JSON, Answer, Route
 
 _REF = "#/components/schemas/{name}"
-_PROBLEMS_OF_ALL = (400, 408, 414, 431, 500, 503)
+_PROBLEMS_OF_ALL = (400, 408, 414, 431, 500, 503, 504)
 
 _TIME = {"format": "date-time"}
 _PAYLOAD = Annotated[Any, Meta(description="any JSON, delivered as it came")]

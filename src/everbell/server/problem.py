@@ -18,6 +18,7 @@ from everbell.errors import (
     InvalidInput,
     MalformedInput,
     NotFound,
+    OutcomeUnknown,
     Overloaded,
     StoreFull,
     TooLarge,
@@ -78,6 +79,7 @@ _NAMED: dict[int, type[EverbellError]] = {
         EverbellError,
         Overloaded,
         StoreFull,
+        OutcomeUnknown,
     )
 }
 

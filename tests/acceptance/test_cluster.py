@@ -1,0 +1,182 @@
+"""Three to five nodes on a real PostgreSQL, with the log there or in a real ZooKeeper: nodes die, stop, come and go
+under load. Whatever was acknowledged arrives, in order per key, under epochs that never go back.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.fleet import Fleet, epochs_go_back
+from tests.acceptance.load import Load, Shape
+from tests.acceptance.machine import Machine, until
+from tests.acceptance.receiver import Receiver
+from tests.services import shared
+from tests.services.postgres import PostgresServer
+
+EVENTS = 900
+SHAPE = Shape(EVENTS, clients=4, lead_ms=2_000)
+QUICK = "--lease", "1s"
+# A take-over waits for the longest deadline of a request before it attempts what the dead one may have sent.
+PATIENT = "[defaults]\ntimeout = '1s'\n"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "everbell.toml"
+    path.write_text(PATIENT)
+    return str(path)
+
+
+@pytest.fixture(params=["postgresql", "zookeeper"])
+def fleet(request: pytest.FixtureRequest, tmp_path: Path, config: str) -> Iterator[Fleet]:
+    store = shared.postgres().fresh_schema()
+    log = shared.zookeeper().fresh_path() if request.param == "zookeeper" else ""
+    with Fleet(tmp_path, store, *QUICK, "--config", config, log=log) as fleet:
+        yield fleet
+
+
+def judge(load: Load, fleet: Fleet, receiver: Receiver) -> None:
+    """Everything arrives, and the checker finds nothing."""
+    load.finish()
+    load.drain()
+    assert load.violations() == []
+    assert epochs_go_back(receiver.received) == []
+    for machine in fleet.nodes.values():
+        assert "Traceback" not in machine.log, machine.log
+
+
+def test_nodes_that_are_killed_are_replaced_by_others(fleet: Fleet) -> None:
+    with Receiver(1) as receiver:
+        fleet.grow("n1", "n2", "n3")
+        load = Load(fleet, receiver, SHAPE, 1)  # type: ignore[arg-type]  # To a load a fleet is a machine.
+        load.start()
+        load.until_acknowledged(EVENTS // 6)
+        fleet.kill("n2")
+        load.until_acknowledged(EVENTS // 3)
+        fleet.nodes["n2"].start()
+        fleet.until_balanced("n1", "n2", "n3")
+        load.until_acknowledged(EVENTS // 2)
+        fleet.kill("n1")
+        judge(load, fleet, receiver)
+        fleet.nodes.pop("n1")
+        fleet.until_balanced("n2", "n3")
+
+
+def test_a_node_that_slept_past_its_lease_harms_nobody(fleet: Fleet) -> None:
+    with Receiver(2) as receiver:
+        fleet.grow("n1", "n2", "n3")
+        load = Load(fleet, receiver, SHAPE, 2)  # type: ignore[arg-type]
+        load.start()
+        load.until_acknowledged(EVENTS // 4)
+        fleet.disturbances += 1
+        fleet.nodes["n2"].signal(signal.SIGSTOP)
+        try:
+            fleet.until(lambda view: len(view["members"]) == 2, "the sleeper is out", "n1")
+        finally:
+            fleet.nodes["n2"].signal(signal.SIGCONT)
+        fleet.until_balanced("n1", "n2", "n3")
+        judge(load, fleet, receiver)
+
+
+def test_a_rolling_restart_disturbs_nobody(fleet: Fleet) -> None:
+    with Receiver(3) as receiver:
+        fleet.grow("n1", "n2", "n3")
+        load = Load(fleet, receiver, SHAPE, 3)  # type: ignore[arg-type]
+        load.start()
+        for number, name in enumerate(("n1", "n2", "n3"), 1):
+            load.until_acknowledged(EVENTS * number // 6)
+            machine = fleet.nodes.pop(name)
+            assert machine.stop() == 0
+            fleet.nodes[name] = machine
+            machine.start()
+            fleet.until_balanced("n1", "n2", "n3")
+        judge(load, fleet, receiver)
+        kinds = {transition["kind"] for transition in fleet.view()["transitions"]}
+        assert "remove" not in kinds, "whoever leaves in order is not taken for dead"
+
+
+def test_a_cluster_grows_from_one_to_five_and_shrinks_again(fleet: Fleet) -> None:
+    with Receiver(4) as receiver:
+        fleet.add("n1")
+        load = Load(fleet, receiver, Shape(2 * EVENTS, clients=4, lead_ms=2_000), 4)  # type: ignore[arg-type]
+        load.start()
+        fleet.grow("n2", "n3", "n4", "n5")
+        fleet.until_balanced("n1", "n2", "n3", "n4", "n5")
+        load.until_acknowledged(EVENTS)
+        for name in ("n5", "n1", "n3", "n4"):
+            fleet.shrink(name)
+        fleet.until_balanced("n2")
+        judge(load, fleet, receiver)
+
+
+def test_a_database_that_restarts_delays_and_loses_nothing(tmp_path: Path, config: str) -> None:
+    with ExitStack() as running:
+        server = running.enter_context(shared.had(PostgresServer))
+        receiver = running.enter_context(Receiver(5))
+        fleet = running.enter_context(Fleet(tmp_path, server.fresh_schema(), *QUICK, "--config", config))
+        fleet.grow("n1", "n2", "n3")
+        load = Load(fleet, receiver, SHAPE, 5)  # type: ignore[arg-type]
+        load.start()
+        load.until_acknowledged(EVENTS // 4)
+        server.restart()
+        fleet.disturbances += 3
+        load.until_acknowledged(EVENTS // 2)
+        server.kill()
+        server.start()
+        fleet.disturbances += 3
+        judge(load, fleet, receiver)
+        fleet.until_balanced("n1", "n2", "n3")
+
+
+def test_any_node_answers_anything(fleet: Fleet) -> None:
+    with Receiver(6) as receiver:
+        fleet.grow("n1", "n2")
+        gateway = fleet.add("edge", "--gateway-only")
+        member = next(each for each in fleet.view()["members"] if each["name"] == "edge")
+        assert (member["gateway"], member.get("partitions", 0)) == (True, 0)
+        for number, machine in enumerate([fleet.nodes["n1"], fleet.nodes["n2"], gateway]):
+            _walk(machine, list(fleet.nodes.values()), receiver, f"event-{number}")
+
+
+def _walk(machine: Machine, others: list[Machine], receiver: Receiver, name: str) -> None:
+    """Schedule, look, change, cancel, ring: each at another node than the one before."""
+    made = machine.schedule(receiver.url("/ok"), 1, **{"in": "1h"})
+    own = machine.schedule(receiver.url("/ok"), 2, id=name, key=f"key of {name}", **{"in": "1h"})
+    for other in others:
+        assert other.event(own)["status"] == "scheduled"
+        changed = other.call("PATCH", f"/v1/tenants/shop/events/{own}", {"tags": [other.url[-5:]]})
+        assert changed.status == 200, changed
+    assert machine.event(own)["version"] == 1 + len(others)
+    cancelled = others[0].call("DELETE", f"/v1/tenants/shop/events/{made}")
+    assert cancelled.status == 200, cancelled
+    assert others[-1].event(made)["status"] == "cancelled"
+    rung = others[-1].call("POST", f"/v1/tenants/shop/events/{own}/deliver")
+    assert rung.status == 200, rung
+    until(lambda: receiver.of(own), "rung")
+    for other in others:
+        other.until_status(own, "delivered")
+
+
+def test_a_worker_gets_from_any_node_what_is_due_on_all(fleet: Fleet) -> None:
+    fleet.grow("n1", "n2", "n3")
+    fleet.until_balanced("n1", "n2", "n3")
+    asked = {fleet.nodes["n1"].schedule("queue:work", number, key=f"k{number}") for number in range(40)}
+    leased: dict[str, str] = {}
+
+    def lease_more() -> bool:
+        answer = fleet.nodes["n2"].call("POST", "/v1/tenants/shop/queues/work/lease", {"limit": 10, "wait": "1s"})
+        assert answer.status == 200, answer
+        leased.update((event["id"], event["lease"]) for event in answer.json["events"])
+        return len(leased) == len(asked)
+
+    until(lease_more, lambda: f"all leased, {len(leased)} so far")
+    assert set(leased) == asked
+    done = fleet.nodes["n3"].call("POST", "/v1/tenants/shop/queues/work/ack", {"leases": list(leased.values())})
+    assert done.json["lost"] == []
+    for event_id in asked:
+        assert fleet.nodes["n1"].event(event_id)["status"] == "delivered"

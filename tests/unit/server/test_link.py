@@ -20,7 +20,7 @@ from everbell.core.occurrence import occurrence_of
 from everbell.core.retry import Outcome, Retry
 from everbell.core.spec import Draft
 from everbell.engine.port import Seen
-from everbell.errors import EverbellError, InvalidInput, NotFound, Overloaded, Stopping
+from everbell.errors import EverbellError, InvalidInput, NotFound, OutcomeUnknown, Overloaded, Stopping
 from everbell.server.link import (
     CALLS,
     EngineEnd,
@@ -219,7 +219,7 @@ def test_a_link_that_breaks_leaves_nobody_waiting() -> None:
         gateway.connection_lost(None)
         engine.connection_lost(None)
 
-        with pytest.raises(Overloaded, match="unknown"):
+        with pytest.raises(OutcomeUnknown, match="ended before"):
             await asked
         with pytest.raises(Overloaded, match="gone"):
             await gateway.call("get", "shop", "x")

@@ -7,7 +7,7 @@ Rules:
   time          a delivery under a number that is not that of its nominal time
   early         a delivery before its nominal time
   order         numbers of one event that go back, or two of its deliveries under way at once
-  late          a first attempt that the event's policy rules out: not the newest, or beyond its window
+  late          a beginning that the event's policy rules out: not the newest, or beyond its window
   lost          an occurrence that was not delivered and not recorded as missed or skipped
   account       counters that do not add up to the number of occurrences, or claim more deliveries than there were
 """
@@ -72,8 +72,10 @@ class RecurrenceChecker:
         found: list[str] = []
         for event in self.asked.values():
             deliveries = [rang for rang in self.rang if rang.id == event.id]
+            tried: set[int] = set()
             for rang in deliveries:
-                found += _judge_delivery(event, rang)
+                found += _judge_delivery(event, rang, is_first=rang.number not in tried)
+                tried.add(rang.number)
             found += _judge_order(deliveries)
             found += self._judge_account(event, {rang.number for rang in deliveries if rang.accepted})
         return found
@@ -95,14 +97,15 @@ class RecurrenceChecker:
         return found
 
 
-def _judge_delivery(event: Recurring, rang: Rang) -> list[str]:
+def _judge_delivery(event: Recurring, rang: Rang, *, is_first: bool) -> list[str]:
     name = f"{rang.id}:{rang.number}"
     if not 1 <= rang.number <= len(event.times) or rang.due_at != event.times[rang.number - 1]:
         return [f"time: {name} was due at {rang.due_at}"]
     found = []
     if rang.began_at < rang.due_at:
         found.append(f"early: {name} by {rang.due_at - rang.began_at} ms")
-    if rang.attempt == 1:
+    # What was tried before has begun, also where it was dead and redriven.
+    if is_first:
         late_ms = rang.began_at - rang.due_at
         window_ms = GRACE_MS if event.misfire == "skip" and event.catch_up_ms is None else event.catch_up_ms
         if window_ms is not None and late_ms > window_ms:

@@ -4,75 +4,80 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 
 import pytest
 
-from everbell.stores.rocksdb_sync import QUICK_S, Syncer
+from everbell.stores.rocksdb_sync import QUICK_S, TURNS_MAX, TURNS_MIN, Syncer
 
 
 class Disk:
-    """A disk on virtual time, that notes in which thread it was asked."""
+    """A disk on virtual time that notes in which thread it was asked, and what syncs it."""
 
     def __init__(self) -> None:
+        self.syncer = Syncer(lambda: self.now_s)
         self.takes_s = 0.0
         self.now_s = 0.0
         self.on_loop: list[bool] = []
-
-    def timer(self) -> float:
-        return self.now_s
 
     def flush(self) -> None:
         self.on_loop.append(threading.current_thread() is threading.main_thread())
         self.now_s += self.takes_s
 
+    def sync(self, count: int, takes_s: float) -> list[bool]:
+        """For each of so many syncs, whether it was done on the loop."""
+        self.takes_s = takes_s
+        self.on_loop.clear()
 
-def synced(disk: Disk, syncer: Syncer, *takes_s: float) -> list[bool]:
-    """Where each of the syncs was done that took so long."""
-    disk.on_loop.clear()
+        async def run() -> None:
+            for _ in range(count):
+                await self.syncer.sync(self.flush)
 
-    async def run() -> None:
-        for disk.takes_s in takes_s:
-            await syncer.sync(disk.flush)
-
-    asyncio.run(run())
-    return list(disk.on_loop)
+        asyncio.run(run())
+        return list(self.on_loop)
 
 
-def test_a_disk_has_to_show_that_it_is_quick() -> None:
+@pytest.fixture
+def disk() -> Iterator[Disk]:
     disk = Disk()
-    syncer = Syncer(disk.timer)
-    on_loop = synced(disk, syncer, *[QUICK_S / 4] * 40)
-    assert on_loop[0] is False
-    assert on_loop == sorted(on_loop), "once on the loop, it stays there"
-    assert on_loop[-1] is True
-    syncer.thread.shutdown()
+    yield disk
+    disk.syncer.thread.shutdown()
 
 
-def test_a_slow_disk_is_waited_for_in_the_thread() -> None:
-    disk = Disk()
-    syncer = Syncer(disk.timer)
-    assert synced(disk, syncer, *[0.05] * 40) == [False] * 40
-    syncer.thread.shutdown()
+def test_the_loop_waits_for_a_quick_disk(disk: Disk) -> None:
+    assert disk.sync(100, QUICK_S * 0.9) == [True] * 100
 
 
-def test_one_slow_sync_sends_the_next_to_the_thread() -> None:
-    disk = Disk()
-    syncer = Syncer(disk.timer)
-    synced(disk, syncer, *[0.0] * 40)
-    slow, following = synced(disk, syncer, 0.1, 0.0)
-    assert (slow, following) == (True, False)
-    assert synced(disk, syncer, *[0.0] * 200)[-1] is True
-    syncer.thread.shutdown()
+def test_the_loop_hardly_ever_waits_for_a_slow_disk(disk: Disk) -> None:
+    on_loop = disk.sync(10_000, 0.02)
+    assert on_loop[: TURNS_MIN + 2] == [True, *[False] * TURNS_MIN, True]
+    assert sum(on_loop[:2_000]) < 10
+    assert 1 <= sum(on_loop[-2 * TURNS_MAX :]) <= 2
 
 
-@pytest.mark.parametrize("quick", [True, False])
-def test_what_fails_is_raised(quick: bool) -> None:
-    syncer = Syncer()
-    syncer.expected_s = 0.0 if quick else 1.0
+def test_a_little_slow_once_is_forgiven(disk: Disk) -> None:
+    assert all(disk.sync(50, QUICK_S / 4) + disk.sync(1, QUICK_S * 2) + disk.sync(50, QUICK_S / 4))
+
+
+def test_very_slow_once_is_not(disk: Disk) -> None:
+    disk.sync(50, 0.0)
+    assert disk.sync(1, 0.1) == [True]
+    assert disk.sync(TURNS_MIN + 1, 0.0) == [*[False] * TURNS_MIN, True]
+
+
+def test_a_disk_that_became_quick_is_trusted_again(disk: Disk) -> None:
+    disk.sync(5_000, 0.02)
+    disk.sync(2 * TURNS_MAX, 0.0)
+    disk.sync(1, 0.1)
+    assert disk.sync(TURNS_MIN + 1, 0.0)[-1]
+
+
+@pytest.mark.parametrize("before_s", [0.0, 1.0], ids=["on the loop", "in the thread"])
+def test_what_fails_is_raised(disk: Disk, before_s: float) -> None:
+    disk.sync(1, before_s)
 
     def flush() -> None:
         raise OSError("no disk")
 
     with pytest.raises(OSError, match="no disk"):
-        asyncio.run(syncer.sync(flush))
-    syncer.thread.shutdown()
+        asyncio.run(disk.syncer.sync(flush))

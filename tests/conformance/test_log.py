@@ -108,6 +108,17 @@ def test_what_was_appended_is_there_when_the_log_is_opened_again(place: Place) -
     run(place, scenario)
 
 
+def test_a_log_that_is_kept_elsewhere_knows_the_time_there(place: Place) -> None:
+    async def scenario() -> None:
+        log = await place.open()
+        before = time.time_ns() // 1_000_000
+        there = await log.now()
+        # It is the same machine in a test; a second is for clocks that are read at different moments.
+        assert there is None or before - 1_000 <= there <= time.time_ns() // 1_000_000 + 1_000
+
+    run(place, scenario)
+
+
 def test_a_log_can_be_closed_twice(place: Place) -> None:
     async def scenario() -> None:
         log = await place.open()

@@ -123,7 +123,7 @@ class ClusterNode:
                 node._step(before, after)
 
         player = Player(log, clock, step, on_halt, settings.snapshot_entries)
-        base_epoch = await find_or_found(log, player, engine.store, entropy)
+        base_epoch = await find_or_found(log, clock, player, engine.store, entropy)
         node = cls(log, engine, clock, entropy, settings, addresses, base_epoch, player, on_halt)
         player.start()
         node._appender.start()

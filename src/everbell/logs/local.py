@@ -95,6 +95,10 @@ class LocalLog:
         """See the port."""
         await self._memory.ended(member)
 
+    async def now(self) -> int | None:
+        """See the port."""
+        return None
+
     async def close(self) -> None:
         """See the port."""
         async with self._turn:

@@ -92,5 +92,9 @@ class MemoryLog:
         """See the port."""
         await self._shared.leases.ended(member)
 
+    async def now(self) -> int | None:
+        """See the port."""
+        return None
+
     async def close(self) -> None:
         """See the port. Its leases live on for their time, as those of a killed process do."""

@@ -98,6 +98,10 @@ class Log(Protocol):
         """
         ...
 
+    async def now(self) -> int | None:
+        """Wall time where the log is kept, in milliseconds since 1970; None where that is this machine."""
+        ...
+
     async def close(self) -> None:
         """Let go of everything. Leases that were renewed by this handle may end at once, or live on for their time."""
         ...

@@ -63,6 +63,7 @@ _RELEASE = """
     WITH ended AS (DELETE FROM log_leases WHERE member = $1 RETURNING member)
     SELECT pg_notify($2, '') FROM ended
 """
+_NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8 AS now"
 _LEFT = "SELECT extract(epoch FROM ends_at - clock_timestamp())::float8 AS left_s FROM log_leases WHERE member = $1"
 
 
@@ -125,6 +126,11 @@ class PostgresLog:
     async def lives(self, member: str) -> bool:
         """See the port."""
         return await self._left_s(member) > 0
+
+    async def now(self) -> int | None:
+        """See the port."""
+        [row] = await self._work.ask(_NOW)
+        return int(row["now"])
 
     async def ended(self, member: str) -> None:
         """See the port."""

@@ -127,6 +127,14 @@ class ZookeeperLog:
         """See the port."""
         return await self._leases.lives(member)
 
+    async def now(self) -> int | None:
+        """See the port. The server has no clock to read, but it notes when a node was written."""
+        path = f"{self._root}/clock"
+        await self._session.ask(call("create_async", path, b""))
+        [stat] = await self._session.ask(call("set_async", path, b""))
+        now: int = stat.mtime
+        return now
+
     async def ended(self, member: str) -> None:
         """See the port."""
         await self._leases.ended(member)

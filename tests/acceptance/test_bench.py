@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.processes import EVERBELL, quiet_environment
+from tests.services import shared
 
 _PATIENCE_S = 120
 
@@ -42,3 +43,16 @@ def test_each_measurement_runs(tmp_path: Path, name: str) -> None:
 
     assert all(figure["value"] > 0 for figure in report["figures"])
     assert not os.listdir(tmp_path)
+
+
+def test_a_database_is_measured_beside_bare_copy(tmp_path: Path) -> None:
+    url = shared.postgres().fresh_database()
+    report = json.loads(
+        bench(tmp_path, "--events", "2000", "--gateways", "0", "--json", "--only", "postgres", "--postgres", url)
+    )
+
+    assert [figure["baselines"][0]["what"] for figure in report["figures"]] == [
+        "bare COPY, the same rows",
+        "bare COPY, then DELETE",
+    ]
+    assert all(figure["value"] > 0 for figure in report["figures"])

@@ -28,6 +28,11 @@ def ingest(scene: Scene) -> list[Figure]:
     return [_better(tries, INGEST, (Baseline("bare RocksDB, the same rows, synced", bare.rate),))]
 
 
+def ingest_into(scene: Scene, goal: Goal, store: str, baselines: tuple[Baseline, ...], count: int, size: int) -> Figure:
+    """The same into another store, by a server without gateways unless told otherwise."""
+    return _better([_try(scene, scene.few_gateways, count, size, _BULK_CONNECTIONS, store)], goal, baselines)
+
+
 def single(scene: Scene) -> list[Figure]:
     """A POST an event."""
     count = scene.scale.single
@@ -65,9 +70,9 @@ def _choices(scene: Scene) -> list[int]:
     return [0, 1] if scene.gateways is None else [scene.gateways]
 
 
-def _try(scene: Scene, gateways: int, count: int, size: int, connections: int) -> _Try:
+def _try(scene: Scene, gateways: int, count: int, size: int, connections: int, store: str = "") -> _Try:
     with Stage() as stage:
-        server, port = stage.server(gateways=gateways)
+        server, port = stage.server(gateways=gateways, store=store)
         plan = load_plan(port, "queue:later", size, connections, due_from=now_ms() + HOUR_MS, due_span_ms=HOUR_MS)
         load = stage.partner("everbell.bench.load", _prepared(plan))
         load.hear(PATIENCE_S)

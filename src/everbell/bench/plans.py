@@ -96,10 +96,19 @@ class StorePlan(Struct, frozen=True):
     finish: bool = False
 
 
-class ProgramPlan(Struct, frozen=True):
-    """An engine with an async handler inside a program."""
+class CopyPlan(Struct, frozen=True):
+    """Batches of rows for a bare PostgreSQL; `finish` deletes each batch again."""
 
-    directory: str
+    url: str
+    batches: int
+    size: int
+    finish: bool = False
+
+
+class ProgramPlan(Struct, frozen=True):
+    """An engine with an async handler inside a program, on the store of a URL."""
+
+    store: str
 
 
 class ProgramOrder(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""A program with Everbell in it, a process of its own: an engine on RocksDB with one async handler that does nothing.
+"""A program with Everbell in it, a process of its own: an engine with one async handler that does nothing.
 
 Events come in as batches of NDJSON, handed to the API in this process, or over HTTP from another one. A round is over
 when every event was handled and its end is stored.
@@ -45,12 +45,12 @@ class Program:
         self._engine: Engine | None = None
         self._api: Api | None = None
 
-    async def start(self, directory: str) -> int:
+    async def start(self, store_url: str) -> int:
         """Start the engine; returns the port of its API."""
         clock, tenants = SystemClock(), Tenants()
         channel = HandlerChannel()
         channel.register("bench", self.handle)
-        store = open_store(f"rocksdb:{directory}")
+        store = open_store(store_url)
         self._engine = engine = await Engine.start(store, {"handler": channel}, tenants, clock, SystemEntropy())
         self._api = api = Api(
             engine.operations,
@@ -115,7 +115,7 @@ class Program:
 async def run(plan: ProgramPlan) -> None:
     """Run until standard input ends."""
     program = Program()
-    say({"port": await program.start(plan.directory)})
+    say({"port": await program.start(plan.store)})
     async for line in lines_told():
         say(await program.carry_out(msgspec.json.decode(line, type=ProgramOrder)))
 

@@ -17,6 +17,7 @@ from everbell.bench.herd import herd
 from everbell.bench.ingest import ingest, single
 from everbell.bench.late import late
 from everbell.bench.pending import pending
+from everbell.bench.postgres import postgres
 from everbell.bench.scene import Scene
 from everbell.bench.whole import whole
 
@@ -31,8 +32,14 @@ MEASUREMENTS: dict[str, Measurement] = {
     "late": late,
     "pending": pending,
     "herd": herd,
+    "postgres": postgres,
 }
 """In the order in which they are made."""
+
+
+def names_of(only: Sequence[str] | None, scene: Scene) -> list[str]:
+    """What was asked for, or everything that can be measured here."""
+    return list(only or (name for name in MEASUREMENTS if name != "postgres" or scene.postgres))
 
 
 class Machine(Struct, frozen=True):

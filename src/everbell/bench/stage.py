@@ -24,19 +24,21 @@ _LOOK_S = 0.005
 class Server:
     """`everbell serve` on a free loopback port."""
 
-    def __init__(self, directory: Path, gateways: int, config: str) -> None:
+    def __init__(self, directory: Path, gateways: int, config: str, store: str) -> None:
         self._ready = directory / "ready"
         self._log = directory / "log"
         self._ready.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "everbell", "serve", "--store", f"rocksdb:{directory / 'data'}"]
+        command = [sys.executable, "-m", "everbell", "serve"]
         command += ["--listen", "127.0.0.1:0", "--ready-file", str(self._ready), "--gateways", str(gateways)]
         if config:
             (directory / "config.toml").write_text(config)
             command += ["--config", str(directory / "config.toml")]
         self.started_at_s = perf_counter()
         with self._log.open("ab") as log:
+            # In the environment, for a URL may have a password in it.
+            environment = _quiet_environment() | {"EVERBELL_STORE": store or f"rocksdb:{directory / 'data'}"}
             self.process = subprocess.Popen(  # noqa: S603 - our own
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_quiet_environment()
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
             )
 
     def wait_until_ready(self) -> int:
@@ -88,9 +90,11 @@ class Stage:
         self._exits.callback(shutil.rmtree, path, ignore_errors=True)
         return path
 
-    def server(self, directory: Path | None = None, *, gateways: int = 0, config: str = "") -> tuple[Server, int]:
-        """A server that is ready, and its port."""
-        server = Server(directory or self.directory(), gateways, config)
+    def server(
+        self, directory: Path | None = None, *, gateways: int = 0, config: str = "", store: str = ""
+    ) -> tuple[Server, int]:
+        """A server that is ready, and its port; on RocksDB unless told otherwise."""
+        server = Server(directory or self.directory(), gateways, config, store)
         self._exits.callback(server.end)
         self._servers.append(server)
         return server, server.wait_until_ready()

@@ -22,12 +22,13 @@ def whole(scene: Scene) -> list[Figure]:
     with Stage() as stage:
         bare = bare_store(stage, scene, count, size, finish=True)
     baseline = Baseline("bare RocksDB: put and delete, both synced", bare.rate)
-    return [_in_process(scene, count, size, baseline), _over_http(scene, count, size, baseline)]
+    return [in_process(scene, WHOLE, count, size, baseline), _over_http(scene, count, size, baseline)]
 
 
-def started_program(stage: Stage) -> tuple[Partner, int]:
-    """A program with an engine in it, and the port of its API."""
-    program = stage.partner("everbell.bench.program", ProgramPlan(str(stage.directory() / "data")))
+def started_program(stage: Stage, store: str = "") -> tuple[Partner, int]:
+    """A program with an engine in it, on RocksDB unless told otherwise, and the port of its API."""
+    store = store or f"rocksdb:{stage.directory() / 'data'}"
+    program = stage.partner("everbell.bench.program", ProgramPlan(store))
     return program, program.hear(PATIENCE_S)["port"]
 
 
@@ -38,11 +39,12 @@ def finished(program: Partner, scene: Scene, order: ProgramOrder, events: int) -
     return msgspec.convert(told, Finished)
 
 
-def _in_process(scene: Scene, count: int, size: int, baseline: Baseline) -> Figure:
+def in_process(scene: Scene, goal: Goal, count: int, size: int, baseline: Baseline, store: str = "") -> Figure:
+    """A program that takes in batches of its own and handles them."""
     with Stage() as stage:
-        program, _ = started_program(stage)
+        program, _ = started_program(stage, store)
         done = finished(program, scene, ProgramOrder(batches=count, size=size), count * size)
-        return _figure(WHOLE, done, program, baseline)
+        return _figure(goal, done, program, baseline)
 
 
 def _over_http(scene: Scene, count: int, size: int, baseline: Baseline) -> Figure:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Sequence
 from types import FrameType
 
 from everbell.bench.figures import Figure
 from everbell.bench.plot import draw
-from everbell.bench.run import MEASUREMENTS, Report, describe_machine, measure
+from everbell.bench.run import MEASUREMENTS, Report, describe_machine, measure, names_of
 from everbell.bench.scale import scale_of
 from everbell.bench.scene import Progress as Tell
 from everbell.bench.scene import Scene
@@ -28,6 +27,7 @@ _NOTES = f"""\
 examples:
   everbell bench --quick                         everything, smaller, in about a minute
   everbell bench --only ingest --only late
+  everbell bench --only postgres --postgres postgresql://user@localhost/test
   everbell bench --json > figures.json
   everbell bench --plot figures.svg              needs matplotlib: pip install 'everbell[bench]'
 
@@ -52,6 +52,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     parser.add_argument("--events", metavar="N", type=positive, help="so many events in each measurement")
     parser.add_argument("--gateways", metavar="N", type=_count, help="gateways of the server (0 and 1 are compared)")
+    parser.add_argument("--postgres", metavar="URL", help="measure with this database, too (in schemas of its own)")
     parser.add_argument("--plot", metavar="FILE", help="draw the rates into this file (.svg, .png)")
     add_json_option(parser)
 
@@ -60,11 +61,12 @@ def run_bench(args: argparse.Namespace, *, shows_progress: bool = True) -> Repor
     """Measure what the options ask for."""
     signal.signal(signal.SIGTERM, _end)
     machine = describe_machine()
-    scene = Scene(scale_of(quick=args.quick, events=args.events), args.gateways, _Bars(shows_progress).begin)
-    names: Sequence[str] = args.only or list(MEASUREMENTS)
+    scene = Scene(
+        scale_of(quick=args.quick, events=args.events), args.gateways, args.postgres, _Bars(shows_progress).begin
+    )
     figures: list[Figure] = []
     failures: list[str] = []
-    for result in measure(names, scene):
+    for result in measure(names_of(args.only, scene), scene):
         if isinstance(result, str):
             failures.append(result)
             complain("bench", result)

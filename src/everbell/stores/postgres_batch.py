@@ -27,6 +27,7 @@ from everbell.stores.rocksdb_rows import (
     encode,
     head_of,
     labelled_row,
+    record_head,
     record_row,
 )
 from everbell.stores.semantics import Space, is_current
@@ -81,6 +82,13 @@ class Batch:
 
     def fill(self, start: int, stop: int) -> None:
         """Take in some of the changes, in order."""
+        while start < stop:
+            start = (
+                self._fill_ends(start, stop) if type(self._changes[start]) is Finish else self._fill_rest(start, stop)
+            )
+
+    def _fill_rest(self, start: int, stop: int) -> int:
+        """Take in changes up to one that ends an event; returns where that is."""
         # This loop runs for every event that is ever scheduled: it calls no more than it must.
         scheduled, changes, row = self.scheduled.rows, self._changes, encode
         tenant, tally = None, [0]
@@ -99,9 +107,39 @@ class Batch:
                 else:
                     self._add(index, event)
             elif type(change) is Finish:
-                self._finish(index, change)
+                return index
             else:
                 self._change(index, change)
+        return stop
+
+    def _fill_ends(self, start: int, stop: int) -> int:
+        """Take in changes as long as they end events; returns where that ends."""
+        # As above: it is `_finish` for events that came once and never moved.
+        records, changes, row = self.records, self._changes, encode
+        scheduled, gone = self.scheduled.rows, self.scheduled.gone
+        keep_until_at, hour, head, tenant, tally = -1, 0, b"", None, [0]
+        for index in range(start, stop):
+            change = changes[index]
+            if type(change) is not Finish:
+                return index
+            before = change.before
+            if change.guarded or change.following is not None or not _never_moved(before):
+                self._finish(index, change)
+                continue
+            if change.keep_until_at != keep_until_at:
+                keep_until_at = change.keep_until_at
+                hour, head = keep_until_at // HOUR_MS, record_head(keep_until_at)
+            record = change.record
+            records[hour, record.tenant, record.id, 0] = head + row(record)
+            key = before.partition, before.run_at, before.sequence
+            gone.add(key)
+            scheduled.pop(key, None)
+            if record.tenant != tenant:
+                tenant = record.tenant
+                tally = self._tally(tenant)
+            tally[PENDING] -= 1
+            tally[ENDED[record.status]] += 1
+        return stop
 
     def _change(self, index: int, change: Change) -> None:
         match change:
@@ -217,6 +255,17 @@ class Batch:
         """Whether an event is still what a guarded change says."""
         stored = self._view.before(index, named.tenant, named.id) or self._guarded.get(spot_of(named))
         return isinstance(stored, Event) and is_current(stored, named)
+
+
+def _never_moved(event: Event) -> bool:
+    """Whether an event has a made id and lies where that says, as it always did."""
+    return (
+        event.run_at == event.due_at
+        and event.version == 1
+        and event.occurrence == 1
+        and event.state == "scheduled"
+        and event.id.startswith(PREFIX)
+    )
 
 
 def spot_of(event: Event) -> Spot:

@@ -17,7 +17,12 @@ from everbell.stores.postgres_link import Connection
 COPIED_MIN = 200
 """Rows in a table that are worth a COPY."""
 
-_ARGUMENTS = ", ".join(f"${number}" for number in range(1, 29))
+# The driver takes 3 µs to write a number of an array, and a tenth of that to write a text that the server reads.
+_AS_TEXT = {4: "int[]", 5: "bigint[]", 6: "int[]", 7: "bigint[]", 8: "bigint[]"}
+_AS_TEXT |= {9: "int[]", 10: "bigint[]", 11: "bigint[]", 13: "int[]", 16: "bigint[]"}
+_ARGUMENTS = ", ".join(
+    f"${number}::text::{_AS_TEXT[number]}" if number in _AS_TEXT else f"${number}" for number in range(1, 29)
+)
 _APPLY = f"SELECT * FROM apply_changes({_ARGUMENTS})"  # noqa: S608 - made of constants
 _SCHEDULED = ("partition", "run_at", "sequence", "body")
 _RECORDS = ("hour", "tenant", "id", "occurrence", "body")
@@ -77,6 +82,8 @@ async def copy(connection: Connection, batch: Batch, operation: Operation) -> Ou
 async def _apply(
     connection: Connection, batch: Batch, operation: Operation, scheduled: list[Row], records: list[Row]
 ) -> Outcome:
+    *scheduled_columns, bodies = _columns(scheduled, 4)
+    hours, tenants, ids, occurrences, record_bodies = _columns(records, 5)
     names = batch.entries.items()
     heads = batch.heads.items()
     row = await connection.fetchrow(
@@ -84,11 +91,16 @@ async def _apply(
         operation.writer,
         operation.number,
         operation.is_relaxed,
-        list(operation.claimed),
-        list(operation.claimed.values()),
-        *_columns(batch.scheduled.gone, 3),
-        *_columns(scheduled, 4),
-        *_columns(records, 5),
+        _numbers(operation.claimed),
+        _numbers(operation.claimed.values()),
+        *map(_numbers, _columns(batch.scheduled.gone, 3)),
+        *map(_numbers, scheduled_columns),
+        bodies,
+        _numbers(hours),
+        tenants,
+        ids,
+        _numbers(occurrences),
+        record_bodies,
         [(tenant, operation.writer, *tally) for tenant, tally in batch.counts.items()],
         [(*key, None) for key in batch.waiting.gone],
         [(*key, body) for key, body in batch.waiting.rows.items()],
@@ -104,6 +116,10 @@ async def _apply(
     )
     assert row is not None
     return Outcome(row["fenced"] or (), row["taken"])
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    return f"{{{','.join(map(str, numbers))}}}"
 
 
 def _columns(rows: Iterable[Row], width: int) -> list[list[Any]]:

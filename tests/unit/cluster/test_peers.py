@@ -1,0 +1,211 @@
+"""Node-to-node traffic: who may call, what may be asked, and what a caller learns when the other is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+import subprocess
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from everbell.cluster.handshake import Hello, Proof, is_proof, key_of, sign
+from everbell.cluster.peers import CalledEnd, TcpPeers
+from everbell.cluster.tls import peer_tls
+from everbell.core.cluster import Member
+from everbell.entropy import SeededEntropy
+from everbell.errors import ClusterError, NotOwner, OutcomeUnknown, Overloaded
+
+KEY = key_of("the cluster", "secret")
+
+
+async def echo(method: str, arguments: tuple[Any, ...]) -> Any:
+    if method == "extend":
+        await asyncio.Event().wait()
+    return list(arguments[2])
+
+
+def met(
+    act: Callable[[TcpPeers, Member], Awaitable[None]],
+    *,
+    key: bytes = KEY,
+    caller_tls: ssl.SSLContext | None = None,
+    called_tls: ssl.SSLContext | None = None,
+) -> None:
+    """Two nodes that can reach each other; the caller has `key`."""
+
+    async def main() -> None:
+        server = await asyncio.get_running_loop().create_server(
+            lambda: CalledEnd(echo, lambda: KEY, SeededEntropy(1)), "127.0.0.1", 0, ssl=called_tls
+        )
+        peers = TcpPeers(lambda: key, SeededEntropy(2), caller_tls)
+        port = server.sockets[0].getsockname()[1]
+        try:
+            async with asyncio.timeout(30):
+                await act(peers, Member("n2", "n2/x", (f"127.0.0.1:{port}",)))
+        finally:
+            peers.close()
+            server.close()
+
+    asyncio.run(main())
+
+
+def test_nodes_of_one_cluster_talk() -> None:
+    async def act(peers: TcpPeers, member: Member) -> None:
+        peer = await peers.reach(member)
+        assert await peer.leases.acknowledge("shop", "q", ["a", "b"]) == ["a", "b"]
+        assert await peers.reach(member) is peer
+
+    met(act)
+
+
+@pytest.mark.parametrize("key", [key_of("another cluster", "secret"), key_of("the cluster", "another secret")])
+def test_strangers_and_nodes_of_other_clusters_are_refused(key: bytes) -> None:
+    async def act(peers: TcpPeers, member: Member) -> None:
+        with pytest.raises(NotOwner):
+            await peers.reach(member)
+
+    met(act, key=key)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"GET / HTTP/1.1\r\nhost: x\r\n\r\n",
+        struct.pack(">I", 1 << 31),
+        struct.pack(">I", 3) + b"\xc1\xc1\xc1",
+        struct.pack(">I", 4) + msgspec.msgpack.encode(["x" * 2])[:4],
+    ],
+)
+def test_whoever_does_not_greet_as_a_node_does_is_cut_off(words: bytes) -> None:
+    async def act(peers: TcpPeers, member: Member) -> None:
+        host, _, port = member.addresses[0].rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(words)
+        with_nothing = await _rest(reader)
+        assert with_nothing == b""
+        writer.close()
+
+    met(act)
+
+
+async def _rest(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""
+
+
+def test_a_call_before_the_proof_is_not_looked_at() -> None:
+    async def act(peers: TcpPeers, member: Member) -> None:
+        host, _, port = member.addresses[0].rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        for message in (Hello(b"n" * 18), Proof(b"forged")):
+            frame = msgspec.msgpack.encode(message)
+            writer.write(struct.pack(">I", len(frame)) + frame)
+        ask = msgspec.msgpack.encode([1, "get", ["shop", "x"]])
+        writer.write(struct.pack(">I", len(ask)) + ask)
+        answered = await _rest(reader)
+        assert len(answered) < 200, "the greeting of the other side, and no more"
+        writer.close()
+
+    met(act)
+
+
+def test_only_what_nodes_need_of_each_other_can_be_asked() -> None:
+    async def act(peers: TcpPeers, member: Member) -> None:
+        peer = await peers.reach(member)
+        with pytest.raises(Overloaded, match="not for other nodes"):
+            await peer.link.call("backup")
+
+    met(act)
+
+
+def test_a_node_that_is_not_there_cannot_be_reached() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        gone = Member("n3", "n3/x", (f"127.0.0.1:{probe.getsockname()[1]}",))
+
+    async def act(peers: TcpPeers, member: Member) -> None:
+        with pytest.raises(NotOwner, match="n3 cannot be reached"):
+            await peers.reach(gone)
+
+    met(act)
+
+
+def test_a_node_that_is_gone_leaves_nobody_waiting() -> None:
+    async def act(peers: TcpPeers, member: Member) -> None:
+        peer = await peers.reach(member)
+        asked = asyncio.ensure_future(peer.leases.extend("shop", "q", ["a"], 1))
+        await asyncio.sleep(0)
+        peers.keep_only({"n9/y"})
+        with pytest.raises(OutcomeUnknown):
+            await asked
+        assert await (await peers.reach(member)).leases.acknowledge("shop", "q", ["c"]) == ["c"]
+
+    met(act)
+
+
+def test_a_proof_is_of_one_side_one_meeting_and_one_key() -> None:
+    signature = sign(KEY, "caller", b"1", b"2")
+    assert is_proof(KEY, "caller", b"1", b"2", signature)
+    assert not is_proof(KEY, "called", b"1", b"2", signature)
+    assert not is_proof(KEY, "caller", b"2", b"1", signature)
+    assert not is_proof(key_of("the cluster", ""), "caller", b"1", b"2", signature)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two authorities, and a node's certificate signed by each."""
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    for authority in ("ours", "theirs"):
+        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+                "-subj", f"/CN={authority}", "-keyout", f"{authority}.key", "-out", f"{authority}.pem")  # fmt: skip
+        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=node",
+                "-keyout", f"node-{authority}.key", "-out", "node.csr")  # fmt: skip
+        openssl("x509", "-req", "-in", "node.csr", "-CA", f"{authority}.pem", "-CAkey", f"{authority}.key",
+                "-CAcreateserial", "-days", "2", "-out", f"node-{authority}.pem")  # fmt: skip
+    return folder
+
+
+def _tls(folder: Path, signed_by: str, authority: str) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
+    return peer_tls(
+        str(folder / f"node-{signed_by}.pem"), str(folder / f"node-{signed_by}.key"), str(folder / f"{authority}.pem")
+    )
+
+
+def test_nodes_talk_over_tls_where_both_have_certificates(certificates: Path) -> None:
+    async def act(peers: TcpPeers, member: Member) -> None:
+        peer = await peers.reach(member)
+        assert await peer.leases.acknowledge("shop", "q", ["a"]) == ["a"]
+
+    called, caller = _tls(certificates, "ours", "ours")
+    met(act, called_tls=called, caller_tls=caller)
+
+
+@pytest.mark.parametrize(("signed_by", "authority"), [("theirs", "ours"), ("ours", "theirs")])
+def test_a_certificate_of_another_authority_is_refused(certificates: Path, signed_by: str, authority: str) -> None:
+    async def act(peers: TcpPeers, member: Member) -> None:
+        with pytest.raises(NotOwner):
+            await peers.reach(member)
+
+    called, _ = _tls(certificates, "ours", "ours")
+    _, caller = _tls(certificates, signed_by, authority)
+    met(act, called_tls=called, caller_tls=caller)
+
+
+def test_half_of_the_files_of_tls_are_too_few(tmp_path: Path) -> None:
+    assert peer_tls("", "", "") == (None, None)
+    with pytest.raises(ClusterError, match="all of"):
+        peer_tls("cert", "", "")
+    with pytest.raises(ClusterError, match="check --cluster-cert"):
+        peer_tls(str(tmp_path / "cert"), str(tmp_path / "key"), str(tmp_path / "ca"))

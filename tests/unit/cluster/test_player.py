@@ -1,0 +1,155 @@
+"""Playing the log: entries, snapshots, what was trimmed, what nobody understands."""
+
+from __future__ import annotations
+
+import asyncio
+
+from everbell.cluster.player import Player
+from everbell.core.cluster import (
+    NOTHING,
+    Drain,
+    Found,
+    Member,
+    PrepareJoin,
+    Value,
+    decode_value,
+    encode_command,
+    value_hash,
+)
+from everbell.errors import LogUnavailable, UnknownCommand
+from everbell.logs.memory import MemoryLog, SharedLog
+from everbell.logs.port import Entry
+from everbell.testing import VirtualClock, run_virtual
+
+FOUND = encode_command(Found("c", 4))
+JOIN = encode_command(PrepareJoin(Member("n1", "n1/x")))
+
+
+class Scene:
+    """A player, and the steps that it told."""
+
+    def __init__(self, clock: VirtualClock, keep: int = 1_000, log: MemoryLog | None = None) -> None:
+        self.shared = SharedLog()
+        self.steps: list[tuple[int, int]] = []
+        self.halted: list[BaseException] = []
+        self.log = log or self.shared.handle()
+        self.player = Player(self.log, clock, self._step, self.halted.append, keep)
+
+    def _step(self, before: Value, after: Value) -> None:
+        self.steps.append((before.index, after.index))
+
+
+def test_entries_are_played_in_order_and_told_one_by_one() -> None:
+    async def main(clock: VirtualClock) -> None:
+        scene = Scene(clock)
+        await scene.log.append(FOUND)
+        await scene.log.append(JOIN)
+        await scene.player.catch_up()
+        assert scene.steps == [(0, 1), (1, 2)]
+        scene.player.start()
+        await scene.log.append(encode_command(Drain("n1")))
+        assert await scene.player.saw(lambda value: value.index == 3, 5)
+        assert scene.player.value.members["n1/x"].draining
+        assert list(scene.player.played_at) == [1, 2, 3]
+        await scene.player.stop()
+
+    run_virtual(main)
+
+
+def test_waiting_for_what_does_not_happen_ends() -> None:
+    async def main(clock: VirtualClock) -> None:
+        scene = Scene(clock)
+        scene.player.start()
+        before = clock.now()
+        assert not await scene.player.saw(lambda value: value.index == 3, 5)
+        assert clock.now() - before == 5_000
+        await scene.player.stop()
+
+    run_virtual(main)
+
+
+def test_snapshots_are_saved_and_the_log_is_trimmed() -> None:
+    async def main(clock: VirtualClock) -> None:
+        scene = Scene(clock, keep=10)
+        await scene.log.append(FOUND)
+        await scene.log.append(JOIN)
+        for _ in range(50):
+            await scene.log.append(encode_command(Drain("n1")))
+        await scene.player.catch_up()
+        snapshot = await scene.log.load()
+        assert snapshot is not None
+        assert snapshot.index == 52
+        assert scene.shared.trimmed == 42
+
+        late = Player(scene.log, clock, lambda before, after: None, scene.halted.append, 10)
+        await late.catch_up()
+        assert value_hash(late.value) == value_hash(scene.player.value)
+
+    run_virtual(main)
+
+
+def test_a_node_behind_the_trim_goes_on_from_the_snapshot() -> None:
+    async def main(clock: VirtualClock) -> None:
+        scene = Scene(clock)
+        await scene.log.append(FOUND)
+        await scene.player.catch_up()
+        other = Scene(clock, keep=5, log=scene.log)
+        await scene.log.append(JOIN)
+        for _ in range(20):
+            await scene.log.append(encode_command(Drain("n1")))
+        await other.player.catch_up()
+        scene.player.start()
+        assert await scene.player.saw(lambda value: value.index == 22, 5)
+        assert scene.steps[:2] == [(0, 1), (1, 22)]
+        assert scene.halted == []
+        await scene.player.stop()
+
+    run_virtual(main)
+
+
+def test_an_unknown_command_halts_the_node() -> None:
+    async def main(clock: VirtualClock) -> None:
+        scene = Scene(clock)
+        await scene.log.append(FOUND)
+        await scene.log.append(b'{"command": "from-the-future"}')
+        await scene.log.append(JOIN)
+        scene.player.start()
+        await asyncio.sleep(5)
+        assert [type(reason) for reason in scene.halted] == [UnknownCommand]
+        assert scene.player.value.index == 1
+        await scene.player.stop()
+
+    run_virtual(main)
+
+
+def test_a_log_that_is_away_is_waited_for() -> None:
+    class Away(MemoryLog):
+        left = 5
+
+        async def read(self, after: int, limit: int) -> list[Entry]:
+            if self.left:
+                self.left -= 1
+                raise LogUnavailable("away")
+            return list(await super().read(after, limit))
+
+    async def main(clock: VirtualClock) -> None:
+        shared = SharedLog()
+        await shared.handle().append(FOUND)
+        scene = Scene(clock, log=Away(shared))
+        scene.player.start()
+        assert await scene.player.saw(lambda value: value.cluster == "c", 10)
+        await scene.player.stop()
+
+    run_virtual(main)
+
+
+def test_the_snapshot_is_the_value() -> None:
+    async def main(clock: VirtualClock) -> None:
+        scene = Scene(clock, keep=1)
+        await scene.log.append(FOUND)
+        await scene.player.catch_up()
+        snapshot = await scene.log.load()
+        assert snapshot is not None
+        assert decode_value(snapshot.data) == scene.player.value != NOTHING
+
+    run_virtual(main)

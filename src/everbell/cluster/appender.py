@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from everbell.core.cluster import Command, encode_command
-from everbell.errors import LogError
+from everbell.errors import LogBroken, LogError
 from everbell.logs.port import Log
 
 _AGAIN_S = 0.2
@@ -18,8 +19,9 @@ _AGAIN_S = 0.2
 class Appender:
     """Appends in the order in which it was told to."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, on_halt: Callable[[BaseException], None]) -> None:
         self._log = log
+        self._on_halt = on_halt
         self._commands: deque[Command] = deque()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -47,6 +49,9 @@ class Appender:
                 command = self._commands[0]
                 try:
                     await self._log.append(encode_command(command))
+                except LogBroken as broken:
+                    self._on_halt(broken)
+                    return
                 except LogError:
                     await asyncio.sleep(_AGAIN_S)
                 else:

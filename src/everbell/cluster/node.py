@@ -22,6 +22,7 @@ from everbell.cluster.keeper import Keeper
 from everbell.cluster.player import Player
 from everbell.cluster.settings import ClusterSettings
 from everbell.core.cluster import (
+    AbortJoin,
     BackOff,
     Ceded,
     Command,
@@ -62,6 +63,8 @@ _log = logging.getLogger("everbell.cluster")
 _BACK_OFF_S = 0.2
 _BACK_OFF_S_MAX = 5.0
 _LEAVE_S = 3.0
+_JOIN_LEASES = 4
+"""After so many leases a join is begun anew."""
 
 
 class ClusterNode:
@@ -91,7 +94,7 @@ class ClusterNode:
         self._entropy = entropy
         self._addresses = addresses
         self._player = player
-        self._appender = Appender(log)
+        self._appender = Appender(log, on_halt)
         self._keeper = Keeper(engine, clock, settings, base_epoch, self._released)
         self._on_halt = on_halt
         self._heartbeat: Heartbeat | None = None
@@ -216,12 +219,21 @@ class ClusterNode:
         )
         await heartbeat.start()
         self.append(PrepareJoin(self._member()))
+        self._begin(self._insist(me))
 
     def _member(self) -> Member:
         settings = self.settings
         return Member(
             settings.name, self.me, self._addresses, settings.zone, settings.capacity, gateway=settings.gateway
         )
+
+    async def _insist(self, me: str) -> None:
+        """A join has an end: whoever has to accept it may be alive and do nothing, and an answer may be skipped."""
+        while True:
+            await asyncio.sleep(_JOIN_LEASES * self.settings.lease_ms / 1_000)
+            if self.me != me or self.is_member:
+                return
+            self.append(AbortJoin(me, "it took too long"), PeerGc(me))
 
     async def _enter_again(self) -> None:
         while True:

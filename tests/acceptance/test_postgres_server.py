@@ -3,11 +3,14 @@ lost."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
+import asyncpg
 import pytest
 
 from tests.acceptance.load import Load, Shape
@@ -98,3 +101,29 @@ def test_a_killed_node_goes_on_where_it_was(tmp_path: Path) -> None:
         load.drain()
         assert load.violations() == []
         assert machine.stop() == 0
+
+
+def test_in_the_steady_state_nothing_is_read_back(tmp_path: Path) -> None:
+    """By PostgreSQL's own statistics: rows are found only where they go, and where a page looks for what comes next."""
+    server, count = shared.postgres(), 1_000
+    url = server.fresh_schema()
+    with Receiver() as receiver, Machine(tmp_path, "--store", url) as machine:
+        for _ in range(count // 100):
+            machine.schedule_many([{"to": receiver.url("/ok"), "in": "200ms"}] * 100)
+        until(lambda: len(receiver.received) == count, "all delivered")
+        assert machine.stop() == 0
+    tables = asyncio.run(_statistics(server, url.rpartition("=")[2], count))
+    assert tables["scheduled"]["idx_tup_fetch"] <= tables["scheduled"]["n_tup_del"] + 100
+    for name in ("records", "ids", "waiting", "dead", "heads"):
+        assert tables[name]["idx_tup_fetch"] == 0, name
+
+
+async def _statistics(server: PostgresServer, schema: str, count: int) -> dict[str, Any]:
+    """What the server counted, as soon as it has written down that so many events came and went."""
+    administrator = await asyncpg.connect(server.url)
+    while True:
+        rows = await administrator.fetch("SELECT * FROM pg_stat_user_tables WHERE schemaname = $1", schema)
+        tables = {row["relname"]: row for row in rows}
+        if tables["scheduled"]["n_tup_del"] == tables["records"]["n_tup_ins"] == count:
+            await administrator.close()
+            return tables

@@ -540,6 +540,7 @@ async def fill(store: Store, epochs: Epochs) -> dict[str, Event]:
         (Filter("bank"), ["other", "other waiting"]),
         (Filter("nobody"), []),
         (Filter("nobody", "delivered"), []),
+        (Filter("shop", key="k\0"), []),
     ],
 )
 @pytest.mark.parametrize("limit", [1, 2, 100])

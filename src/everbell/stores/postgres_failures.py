@@ -43,6 +43,8 @@ def store_error(error: BaseException, name: str) -> StoreError:
         return StoreUnavailable(f"{name}: no server there takes writes at the moment: look for the primary")
     if isinstance(error, asyncpg.exceptions.ClientConfigurationError):
         return StoreUnusable(f"{name}: its URL or the environment is not right: {_without_text(error)}")
+    if isinstance(error, ValueError):
+        return StoreError(f"{name} cannot hold this: {_said(error)}")
     reason = "no answer in time" if isinstance(error, TimeoutError) else _said(error)
     return StoreUnavailable(f"{name} cannot be reached ({reason}): check that it runs, and the address")
 

@@ -107,6 +107,8 @@ class Search:
         """Collect up to `limit` matches, or what is found among `EXAMINED_MAX` rows."""
         first, raw = read_cursor(self._filter, cursor)
         place = _read_place(first, raw)
+        if "\0" in self._filter.tenant + (self._filter.key or ""):
+            return Found([], None)  # No name has it, and the server refuses to look for it.
         spaces = spaces_of(self._filter)
         found: list[Event | Record] = []
         examined = 0

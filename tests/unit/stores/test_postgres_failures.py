@@ -32,6 +32,7 @@ from everbell.stores.postgres_failures import store_error
         (asyncpg.UndefinedTableError("no table"), StoreUnusable),
         (asyncpg.DataCorruptedError("invalid page"), StoreCorrupt),
         (asyncpg.UniqueViolationError("duplicate key"), StoreError),
+        (asyncpg.exceptions._base.DataError("value out of range"), StoreError),
     ],
 )
 def test_each_error_says_what_to_do_about_it(error: Exception, kind: type[StoreError]) -> None:

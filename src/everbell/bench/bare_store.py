@@ -16,7 +16,7 @@ from everbell.core.ids import make_id
 from everbell.entropy import SeededEntropy
 from everbell.stores.rocksdb_access import open_database
 from everbell.stores.rocksdb_keys import place_key
-from everbell.stores.rocksdb_rows import event_row
+from everbell.stores.rows import event_row
 
 _SPAN_MS = 3_600_000
 _DUE_FROM = 1_800_000_000_000

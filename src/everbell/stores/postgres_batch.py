@@ -17,8 +17,7 @@ from everbell.core.event import Event, Record
 from everbell.core.ids import PREFIX, is_made
 from everbell.core.time import HOUR_MS
 from everbell.stores.port import Add, Block, Change, Finish, Move, Refusal, Unblock
-from everbell.stores.rocksdb_keys import is_home
-from everbell.stores.rocksdb_rows import (
+from everbell.stores.rows import (
     DEAD,
     ENDED,
     NO_LABEL,
@@ -30,7 +29,7 @@ from everbell.stores.rocksdb_rows import (
     record_head,
     record_row,
 )
-from everbell.stores.semantics import Space, is_current
+from everbell.stores.semantics import Space, is_current, is_home
 from everbell.stores.view import Stored, View
 
 Name = tuple[str, str]

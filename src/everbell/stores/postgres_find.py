@@ -16,7 +16,7 @@ from everbell.core.event import Event, Record
 from everbell.core.ids import partition_of
 from everbell.stores.port import Filter, Found
 from everbell.stores.postgres_link import Connection
-from everbell.stores.rocksdb_rows import BadRow, encode, read_event, read_record
+from everbell.stores.rows import BadRow, encode, read_event, read_record
 from everbell.stores.semantics import EXAMINED_MAX, Space, bad_cursor, matches, read_cursor, spaces_of, write_cursor
 
 SLICE = 2_000

@@ -13,7 +13,7 @@ from everbell.errors import StoreCorrupt
 from everbell.stores.port import Page, Poison
 from everbell.stores.postgres_batch import Looked, Name, Spot, spot_of
 from everbell.stores.postgres_link import Connection
-from everbell.stores.rocksdb_rows import HEAD_BYTES, BadRow, head_of_stem, read_event, read_record
+from everbell.stores.rows import HEAD_BYTES, BadRow, head_of_stem, read_event, read_record
 from everbell.stores.semantics import LEFT_OUT_PER_EVENT, Space
 from everbell.stores.view import Stored
 

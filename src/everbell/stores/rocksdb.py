@@ -35,7 +35,6 @@ from everbell.stores.rocksdb_fronts import Fronts
 from everbell.stores.rocksdb_reads import read_blocked, read_heads, read_line, read_one, read_page
 from everbell.stores.rocksdb_rows import (
     NUMBER_BYTES,
-    Tally,
     counts_of,
     number_row,
     numbers_row,
@@ -45,6 +44,7 @@ from everbell.stores.rocksdb_rows import (
 )
 from everbell.stores.rocksdb_sweep import PAGE, forget, hours_in
 from everbell.stores.rocksdb_sync import Syncer
+from everbell.stores.rows import Tally
 from everbell.stores.semantics import check_claim, check_fence, check_raise
 
 RESERVE_BYTES = 64 << 20

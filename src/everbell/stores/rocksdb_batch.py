@@ -1,7 +1,7 @@
 """From changes to one write batch: what each change does to which rows.
 
 Nothing in here writes. A batch is filled while the store stays as it is, so a change that looks at what an earlier
-one of the same batch did finds it in `_view`, which is only made when somebody looks: adding events with made ids,
+one of the same batch did finds it in a view, which is only made when somebody looks: adding events with made ids,
 ending them and moving them reads nothing.
 
 Counts and the last sequence travel in the same batch as the changes that they count, so a crash cannot part them.
@@ -19,27 +19,24 @@ from everbell.core.ids import PREFIX, is_made
 from everbell.stores import rocksdb_keys as keys
 from everbell.stores.port import Add, Block, Change, Finish, Move, Refusal, Unblock
 from everbell.stores.rocksdb_fronts import Fronts
-from everbell.stores.rocksdb_rows import (
+from everbell.stores.rocksdb_rows import counts_row, number_row
+from everbell.stores.rows import (
     DEAD,
     ENDED,
     NO_LABEL,
     PENDING,
     BadRow,
     Tally,
-    counts_row,
     encode,
     head_of,
     labelled_row,
-    number_row,
     read_event,
     read_record,
     record_head,
     record_row,
 )
-from everbell.stores.semantics import is_current
-
-Stored = Event | tuple[Record, int]
-"""An unfinished event, or what is kept of it and until when."""
+from everbell.stores.semantics import is_current, is_home
+from everbell.stores.view import Stored, View
 
 
 class Batch:
@@ -68,8 +65,7 @@ class Batch:
         self._stored_counts = counts
         self._stored_sequence = last_sequence
         self._fronts = fronts
-        self._view: dict[tuple[str, str], Stored] = {}
-        self._viewed = 0
+        self._view = View(changes, self.refusals)
 
     def fill(self, start: int, stop: int) -> None:
         """Take in some of the changes, in order. Those of one kind mostly come together."""
@@ -225,7 +221,7 @@ class Batch:
         self.batch.delete(keys.event_key(before))
         if not is_made(event_id):
             self.batch.put(keys.index_key(tenant, event_id), place)
-        elif not keys.is_home(before):
+        elif not is_home(before):
             self.batch.delete(keys.index_key(tenant, event_id))
 
     def _replace(self, before: Event, after: Event) -> None:
@@ -236,9 +232,9 @@ class Batch:
             return
         self.batch.delete(old)
         made = is_made(after.id)
-        if not (made and keys.is_home(after)):
+        if not (made and is_home(after)):
             self.batch.put(keys.index_key(after.tenant, after.id), new)
-        elif not keys.is_home(before):
+        elif not is_home(before):
             self.batch.delete(keys.index_key(after.tenant, after.id))
 
     def _put(self, event: Event) -> bytes:
@@ -256,7 +252,7 @@ class Batch:
 
     def _is_stored(self, index: int, named: Event) -> bool:
         """Whether an event is still what a guarded change says."""
-        stored = self._seen(index, named.tenant, named.id)
+        stored = self._view.before(index, named.tenant, named.id)
         if stored is None:
             row = self._db.get(keys.event_key(named))
             if row is None:
@@ -272,33 +268,14 @@ class Batch:
         read.
         """
         try:
-            stored = self._seen(index, event.tenant, event.id) or stored_at_index(self._db, event.tenant, event.id)
+            name = event.tenant, event.id
+            stored = self._view.before(index, *name) or stored_at_index(self._db, *name)
         except BadRow:
             return None
         if isinstance(stored, tuple):
             record, keep_until_at = stored
             return record if keep_until_at > event.created_at else None
         return stored
-
-    def _seen(self, index: int, tenant: str, event_id: str) -> Stored | None:
-        """What the changes before `index` have made of an event; None if they did not touch it."""
-        for seen in range(self._viewed, index):
-            if seen not in self.refusals:
-                self._note(self._changes[seen])
-        self._viewed = index
-        return self._view.get((tenant, event_id))
-
-    def _note(self, change: Change) -> None:
-        match change:
-            case Add(event) | Move(after=event):
-                self._view[event.tenant, event.id] = event
-            case Finish(record=record, following=following):
-                kept = following or (record, change.keep_until_at)
-                self._view[record.tenant, record.id] = kept
-            case Block() | Unblock():
-                pass
-            case _:
-                assert_never(change)
 
 
 def stored_at_index(db: Rdict, tenant: str, event_id: str) -> Stored | None:

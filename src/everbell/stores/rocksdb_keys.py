@@ -24,7 +24,6 @@ from functools import lru_cache
 from struct import Struct
 
 from everbell.core.event import Event
-from everbell.core.ids import make_id
 from everbell.core.time import HOUR_MS
 
 _PLACE = Struct(">cHQQ")
@@ -54,15 +53,6 @@ def event_key(event: Event) -> bytes:
         line = line_prefix(event.partition, event.tenant, event.key or "")
         return line + _WITHIN.pack(event.due_at, event.sequence)
     return dead_prefix(event.tenant) + _WITHIN.pack(event.run_at, event.sequence)
-
-
-def is_home(event: Event) -> bool:
-    """Whether an event with a made id lies where that says, so that finding it needs no entry in I."""
-    if event.state != "scheduled":
-        return False
-    if event.version == 1 and event.occurrence == 1:
-        return event.run_at == event.due_at  # It is due when it was at first, and that is what the id carries.
-    return event.id.startswith(make_id(event.run_at, event.sequence, event.partition, b""))
 
 
 def within(at: int, sequence: int) -> bytes:

@@ -13,7 +13,8 @@ from everbell.stores import rocksdb_keys as keys
 from everbell.stores.port import Page, Poison
 from everbell.stores.rocksdb_access import get_many, scan
 from everbell.stores.rocksdb_batch import stored_at_index
-from everbell.stores.rocksdb_rows import HEAD_BYTES, BadRow, head_of_stem, read_event, read_number, read_record
+from everbell.stores.rocksdb_rows import read_number
+from everbell.stores.rows import HEAD_BYTES, BadRow, head_of_stem, read_event, read_record
 from everbell.stores.semantics import LEFT_OUT_PER_EVENT
 
 _HOURS_AT_ONCE = 256

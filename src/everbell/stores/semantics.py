@@ -19,6 +19,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 from everbell.core.event import End, Event, Record, status_of
+from everbell.core.ids import make_id
 from everbell.core.target import stem_of
 from everbell.errors import Fenced, InvalidInput, StoreUnusable
 from everbell.stores.port import Add, Change, Filter, Finish, Move
@@ -119,6 +120,15 @@ def is_current(stored: Event, named: Event) -> bool:
         and stored.sequence == named.sequence
         and (stored.due_at == named.due_at if named.state == "waiting" else stored.run_at == named.run_at)
     )
+
+
+def is_home(event: Event) -> bool:
+    """Whether an event with a made id lies where that says, so that finding it needs no index."""
+    if event.state != "scheduled":
+        return False
+    if event.version == 1 and event.occurrence == 1:
+        return event.run_at == event.due_at  # It is due when it was at first, and that is what the id carries.
+    return event.id.startswith(make_id(event.run_at, event.sequence, event.partition, b""))
 
 
 def write_cursor(space: Space, place: bytes) -> str:

@@ -76,7 +76,8 @@ class RecurrenceChecker:
             for rang in deliveries:
                 found += _judge_delivery(event, rang, is_first=rang.number not in tried)
                 tried.add(rang.number)
-            found += _judge_order(deliveries)
+            if event.overlap != "allow":
+                found += _judge_order(deliveries)
             found += self._judge_account(event, {rang.number for rang in deliveries if rang.accepted})
         return found
 
@@ -104,8 +105,9 @@ def _judge_delivery(event: Recurring, rang: Rang, *, is_first: bool) -> list[str
     found = []
     if rang.began_at < rang.due_at:
         found.append(f"early: {name} by {rang.due_at - rang.began_at} ms")
-    # What was tried before has begun, also where it was dead and redriven.
-    if is_first:
+    # What was tried before has begun, also where it was dead and redriven. Where occurrences go their own ways, it is
+    # judged when they set out, which no receiver sees.
+    if is_first and event.overlap != "allow":
         late_ms = rang.began_at - rang.due_at
         window_ms = GRACE_MS if event.misfire == "skip" and event.catch_up_ms is None else event.catch_up_ms
         if window_ms is not None and late_ms > window_ms:

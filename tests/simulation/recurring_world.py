@@ -98,8 +98,9 @@ class RecurringWorld:
     def saw(self, delivery: Delivery, began_at: int, accepted: bool) -> None:
         event = delivery.event
         now = self.clock.now()
+        name = event.origin or event.id
         self.checker.rang.append(
-            Rang(event.id, event.occurrence, delivery.attempt, event.due_at, began_at, now, delivery.epoch, accepted)
+            Rang(name, event.occurrence, delivery.attempt, event.due_at, began_at, now, delivery.epoch, accepted)
         )
 
     @property
@@ -127,11 +128,11 @@ class RecurringWorld:
             count,
             misfire=work.choice(("all", "latest", "skip")),
             catch_up_ms=work.choice((None, None, 3_000)),
-            overlap=work.choice(("wait", "skip")),
+            overlap=work.choice(("wait", "skip", "allow")),
         )
         repeat, times = self._recurrence(policy, now, count)
         name = f"event-{index}"
-        key = f"key-{work.randrange(3)}" if work.random() < 0.3 else None
+        key = f"key-{work.randrange(3)}" if work.random() < 0.3 and policy.overlap != "allow" else None
         target = f"https://host{work.randrange(3)}.{work.choice(('fine', 'slow'))}"
         draft = Draft(times[0], target, b"{}", name, key, repeat=repeat)
         while True:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from everbell.channels.port import Delivery
+from everbell.core.ids import is_made
 from everbell.core.tenant import Tenant
 from everbell.core.time import format_instant
 
@@ -58,15 +59,27 @@ def batch_headers(tenant: Tenant, body: bytes, name: str, now: int) -> bytes:
 
 def batch_body(batch: Sequence[Delivery]) -> bytes:
     """The events of a batch as a JSON array."""
-    return b"[" + b",".join(_structured(delivery) for delivery in batch) + b"]"
+    parts: list[bytes] = []
+    due_at, fixed = -1, ""
+    for delivery in batch:
+        event = delivery.event
+        if event.due_at != due_at:
+            due_at = event.due_at
+            fixed = f'{_fixed_attributes(event.tenant)},"time":"{format_instant(due_at)}"'
+        parts.append(_structured(delivery, fixed))
+    return b"[" + b",".join(parts) + b"]"
 
 
-def _structured(delivery: Delivery) -> bytes:
+def _structured(delivery: Delivery, fixed: str) -> bytes:
     """One event of a batch. Put together by hand, because the payload is JSON already and the rest hardly varies."""
     event = delivery.event
-    name = _encode(event.name).decode()
+    name = (
+        f'"{event.id}"'
+        if event.repeat is None and event.origin is None and is_made(event.id)
+        else _encode(event.name).decode()
+    )
     attributes = (
-        f'{_fixed_attributes(event.tenant)},"id":{name},"time":"{format_instant(event.due_at)}",'
+        f'{fixed},"id":{name},'
         f'"everbelloccurrence":{event.occurrence},"everbellattempt":{delivery.attempt},"everbellepoch":{delivery.epoch}'
     )
     if event.key is not None:

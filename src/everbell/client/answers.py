@@ -74,6 +74,8 @@ class EventView(Struct, frozen=True, kw_only=True):
     """Of an event that repeats: how many were fired, missed and skipped, and for which reasons."""
     paused: Mapping[str, Any] | None = None
     """Since when it is paused, and the note."""
+    repeat_of: str | None = None
+    """The recurring event whose occurrence this is, where occurrences may overlap."""
 
 
 class Page(Struct, frozen=True):

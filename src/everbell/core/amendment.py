@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from everbell.core.event import Event, is_paused
-from everbell.core.recurrence import NOTHING_YET, missed, proceed, ring_at
+from everbell.core.recurrence import NOTHING_YET, goes_apart, missed, proceed, ring_at
 from everbell.core.time import INSTANT_MAX
 from everbell.errors import Conflict
 
@@ -25,6 +25,8 @@ def amended(event: Event, fields: Mapping[str, Any], now: int) -> Event:
     asked = dict(fields)
     paused, note = asked.pop("paused", None), asked.pop("note", None)
     after = replace(event, **asked, version=event.version + 1)
+    if after.key is not None and goes_apart(after):
+        raise Conflict("overlap: allow goes without a key: events of a key go one at a time")
     if "due_at" in asked:
         run_at = ring_at(after.repeat, after.id, after.occurrence, after.due_at)
         after = replace(after, state="scheduled", attempt_count=0, run_at=run_at)

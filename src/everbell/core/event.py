@@ -28,7 +28,7 @@ Status = Literal[
     "scheduled", "waiting", "retrying", "delivering", "paused", "dead", "delivered", "cancelled", "expired"
 ]
 Misfire = Literal["all", "latest", "skip"]
-Overlap = Literal["wait", "skip"]
+Overlap = Literal["wait", "skip", "allow"]
 
 TRANSITIONS: frozenset[tuple[State, State | End]] = frozenset(
     {
@@ -141,6 +141,8 @@ class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Why it is dead."""
     course: Course | None = None
     """Of a recurring event, once there is something to tell."""
+    origin: str | None = None
+    """The id of the recurring event of which this is an occurrence that goes its own way."""
 
     @property
     def position(self) -> int:
@@ -155,7 +157,9 @@ class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def name(self) -> str:
         """The name of this occurrence, the same on every attempt."""
-        return self.id if self.repeat is None else f"{self.id}:{self.occurrence}"
+        if self.repeat is None and self.origin is None:
+            return self.id
+        return f"{self.origin or self.id}:{self.occurrence}"
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -178,6 +182,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     digest: int = 0
     """A checksum of what was asked for, to tell a repeated request from another event with the same id."""
     course: Course | None = None
+    origin: str | None = None
 
 
 def position(at: int, sequence: int) -> int:

@@ -41,7 +41,7 @@ class Occurrence(msgspec.Struct, frozen=True, gc=False):
 def occurrence_of(event: Event, attempt: int, epoch: int) -> Occurrence:
     """The occurrence of an event that is being attempted."""
     return Occurrence(
-        event.id,
+        event.origin or event.id,
         event.occurrence,
         attempt,
         event.tenant,

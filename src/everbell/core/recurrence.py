@@ -5,6 +5,7 @@ next occurrence is made when the one before has ended. What is late by then:
 
     overlap wait    it rings then, as far as `misfire` lets it
             skip    what came while the one before was under way is left out
+            allow   nothing is late for that reason: each occurrence becomes an event of its own when it is due
     misfire all     every one rings, in turn
             latest  only the newest rings
             skip    none rings: it goes on with the first one to come
@@ -161,6 +162,26 @@ def proceed(event: Event, ahead: Jump, course: Course) -> Event | None:
         attempts=(),
         reason=None,
         course=course,
+    )
+
+
+def goes_apart(event: Event) -> bool:
+    """Whether the occurrences of an event are events of their own, which do not wait for each other."""
+    return event.repeat is not None and event.repeat.overlap == "allow"
+
+
+def detached(event: Event, event_id: str, sequence: int, now: int) -> Event:
+    """An occurrence that goes its own way, in the same partition; receivers see it under the same name as ever."""
+    return replace(
+        event,
+        id=event_id,
+        sequence=sequence,
+        created_at=now,
+        version=1,
+        state="scheduled",
+        repeat=None,
+        course=None,
+        origin=event.id,
     )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from everbell.core.cron import EXPRESSION_LENGTH_MAX, parse_cron
-from everbell.core.event import Misfire, Repeat
+from everbell.core.event import Misfire, Overlap, Repeat
 from everbell.core.recurrence import first_due
 from everbell.core.time import DAY_MS, Duration, parse_duration, parse_instant
 from everbell.core.timetable import Gap, Repeated, check_zone
@@ -44,9 +44,7 @@ class RepeatSpec(Struct, frozen=True, forbid_unknown_fields=True):
     jitter: Annotated[Duration, Meta(description="each rings later by a part of this, always the same")] | None = None
     misfire: Annotated[Misfire, Meta(description="which of those that are late ring")] = "all"
     catch_up: Annotated[Duration, Meta(description="how late an occurrence may begin at all")] | None = None
-    overlap: Annotated[
-        Literal["wait", "skip", "allow"], Meta(description="what comes while the one before is under way")
-    ] = "wait"
+    overlap: Annotated[Overlap, Meta(description="what comes while the one before is under way")] = "wait"
 
 
 def repeat_of(spec: RepeatSpec) -> Repeat:
@@ -55,12 +53,6 @@ def repeat_of(spec: RepeatSpec) -> Repeat:
         raise InvalidInput("is missing: give every (an interval) or cron (an expression)", "repeat.every")
     if spec.every is not None and spec.cron is not None:
         raise InvalidInput("give either every or cron, not both", "repeat.cron")
-    if spec.overlap == "allow":
-        raise InvalidInput(
-            "allow is not supported: occurrences of one event never run at the same time; use wait or skip, "
-            "or schedule an event for each time",
-            "repeat.overlap",
-        )
     every_ms = 0 if spec.every is None else _every(spec.every)
     cron = None if spec.cron is None else _cron(spec.cron)
     if cron is None:

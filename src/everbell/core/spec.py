@@ -140,6 +140,8 @@ def draft(spec: EventSpec, tenant: Tenant, now: int, check_target: Callable[[str
             raise InvalidInput(f"may not begin with {PREFIX}: such ids are made by Everbell", "id")
     if key is not None:
         check_name(key, "key")
+        if repeat is not None and repeat.overlap == "allow":
+            raise InvalidInput("allow goes without a key: events of a key go one at a time", "repeat.overlap")
     if trace is not None and not _TRACEPARENT.fullmatch(trace):
         raise InvalidInput("is not a W3C traceparent", "traceparent")
     headers, tags, retry, expires = spec.headers, spec.tags, spec.retry, spec.expires

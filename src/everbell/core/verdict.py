@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from everbell.core.event import Attempt, Course, End, Event, Record, digest_of, with_attempt
 from everbell.core.ids import is_made
-from everbell.core.recurrence import NOTHING_YET, Jump, following, missed, proceed
+from everbell.core.recurrence import NOTHING_YET, Jump, following, goes_apart, missed, proceed
 from everbell.core.retry import Outcome, may_retry, pause_ms
 from everbell.core.tenant import Tenant
 
@@ -63,10 +63,17 @@ def delivered(event: Event, outcome: Outcome, number: int, started_at: int, now:
 
 
 def is_over(event: Event, now: int) -> bool:
-    """Whether it is too late to begin with the event."""
+    """Whether no attempt may begin: it is too late, or its occurrences go their own ways."""
     if event.expires_ms is not None and now > event.due_at + event.expires_ms:
         return True
-    return event.repeat is not None and missed(event, now) is not None
+    return event.repeat is not None and (goes_apart(event) or missed(event, now) is not None)
+
+
+def sent_off(event: Event, now: int) -> Ended | None:
+    """What becomes of a recurring event whose occurrence goes its own way now; None where that is not so."""
+    if not goes_apart(event) or (event.expires_ms is not None and now > event.due_at + event.expires_ms):
+        return None
+    return None if missed(event, now) is not None else _ended(event, "delivered", now, 0, ())
 
 
 def expired(event: Event, now: int) -> Ended:
@@ -136,4 +143,5 @@ def record_of(
         reason,
         0 if is_made(event.id) else digest_of(event),
         course,
+        event.origin,
     )

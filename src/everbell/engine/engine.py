@@ -46,7 +46,6 @@ _log = logging.getLogger("everbell.engine")
 
 _SWEEP_RECORDS = 2_000
 _SWEEP_S = 30.0
-_TICK_S_MAX = 5.0
 _TICK_S_LEFT = 0.1
 """While lines wait to be set going after a start."""
 
@@ -61,6 +60,8 @@ class EngineSettings(Struct, frozen=True):
     page_events: int = 500
     in_flight: int = 4_096
     """Attempts under way at a time, over all targets."""
+    watch_clock_s: float = 5.0
+    """How often, at least, to look whether somebody has set the clock; on virtual time nobody does."""
     drain_s: float = 10.0
     """How long a stop waits for attempts that are under way."""
 
@@ -94,7 +95,7 @@ class Engine:
         self._partitions = partitions = [Partition(index) for index in range(store.partitions)]
         self._owned: list[Partition] = []
         self._scribe = scribe = Scribe(store, self.epochs, self._broke, self.drop)
-        self._agenda = Agenda(clock, self._ring)
+        self._agenda = Agenda(clock, self._ring, settings.watch_clock_s)
         self.dispatcher = Dispatcher(clock, self.epochs, settings.in_flight)
         budget = Budget(settings.memory_bytes)
         self.floor = floor = Floor(
@@ -108,6 +109,7 @@ class Engine:
         self.operations = Operations(store, clock, tenants, partitions, floor, intake, scribe, self._lanes, self.meter)
         self.dispatcher.on_settled = outcomes.settled
         self.dispatcher.on_expired = outcomes.expired
+        outcomes.place_beside = intake.place_beside
         self.dispatcher.on_begun = self.meter.began
         floor.on_room = scribe.nudge
         floor.on_early = self._tick_for
@@ -282,7 +284,7 @@ class Engine:
         """Often enough to load in time and to notice a clock that steps; seldom where nothing is near."""
         if self._ticker is not None:
             self._ticker.cancel()
-        seconds = min(seconds, _TICK_S_MAX)
+        seconds = min(seconds, self._settings.watch_clock_s)
         self._ticker = asyncio.get_running_loop().call_later(seconds, self._tick)
         self.floor.expected_at = self._near_at() + int(seconds * 1_000) if seconds else 0
 

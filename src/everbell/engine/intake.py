@@ -10,6 +10,7 @@ from itertools import repeat
 from everbell.clock import Clock
 from everbell.core.event import Event, Record
 from everbell.core.ids import Slices, make_ids, partition_in
+from everbell.core.recurrence import detached
 from everbell.core.spec import Draft, event_of
 from everbell.engine.floor import Floor
 from everbell.engine.meter import Meter
@@ -85,6 +86,12 @@ class Intake:
             event_of(draft, draft.id or made_id, tenant, partition, sequence, now)
             for draft, made_id, partition, sequence in zip(drafts, made, partitions, sequences, strict=True)
         ]
+
+    def place_beside(self, event: Event, now: int) -> Event:
+        """An occurrence of a recurring event as an event of its own, in the same partition."""
+        self._sequence += 1
+        (made_id,) = make_ids([event.due_at], self._sequence, [event.partition], self._nonces(1))
+        return detached(event, made_id, self._sequence, now)
 
     def _partition_of(self, tenant: str, draft: Draft, sequence: int) -> int:
         if draft.key is not None:

@@ -7,20 +7,20 @@ the last delivery but never reorder the key.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from everbell.clock import Clock
 from everbell.core.event import Event
 from everbell.core.retry import Outcome
-from everbell.core.verdict import Again, Dead, Ended, delivered, expired, verdict
+from everbell.core.verdict import Again, Dead, Ended, delivered, expired, sent_off, verdict
 from everbell.engine.entry import Entry, Phase
 from everbell.engine.floor import Floor
 from everbell.engine.lanes import NOBODY, Lanes
 from everbell.engine.meter import Meter
 from everbell.engine.scribe import GROUP_CHANGES_MAX, Scribe
 from everbell.entropy import Entropy
-from everbell.stores.port import Block, Change, Finish, Move
+from everbell.stores.port import Add, Block, Change, Finish, Move
 
 _Settled = tuple[Entry, Event | None, bool]
 """Once an outcome is stored: the entry that leaves memory, the attempt or occurrence that comes next, and whether the
@@ -39,6 +39,8 @@ class Outcomes:
         self._floor = floor
         self._lanes = lanes
         self._meter = meter
+        self.place_beside: Callable[[Event, int], Event] = lambda event, now: event
+        """Makes an event of an occurrence that goes its own way."""
         self._changes: list[Change] = []
         self._ended: list[Entry] = []
         """Those that just leave memory, once their end is stored."""
@@ -101,9 +103,13 @@ class Outcomes:
         return others
 
     def expired(self, entry: Entry) -> None:
-        """An entry came to its turn too late."""
+        """An entry came to its turn too late, or its occurrence goes its own way."""
         now = self._clock.now()
-        self._end(entry, expired(entry.event, now), now)
+        sent = sent_off(entry.event, now)
+        if sent is None:
+            self._end(entry, expired(entry.event, now), now)
+        else:
+            self._send_off(entry, sent, now)
 
     def flush(self) -> None:
         """Submit what has been collected."""
@@ -121,6 +127,16 @@ class Outcomes:
         event = entry.event
         change = Finish(event, judged.record, now + entry.flow.tenant.retention_ms, judged.following)
         self._collect(entry, change, judged.following, event.key is not None)
+
+    def _send_off(self, entry: Entry, sent: Ended, now: int) -> None:
+        """The occurrence becomes an event of its own in the same write that lets the recurring one go on."""
+        event, comes = entry.event, sent.following
+        occurrence = self.place_beside(event, now)
+        change: Change = Finish(event, sent.record, now + entry.flow.tenant.retention_ms)
+        if comes is not None:
+            change = Move(event, comes)
+        self._collect(entry, change, comes, False, (Add(occurrence),))
+        self._settled.append((entry, occurrence, False))
 
     def _fail(self, entry: Entry, after: Event, *, blocks: bool) -> None:
         """The attempt failed. Its key, if it has one, waits for it, or goes on without it."""

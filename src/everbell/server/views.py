@@ -83,6 +83,7 @@ class EventView(Struct, frozen=True, omit_defaults=True, gc=False):
     reason: Annotated[str, Meta(description="why it is dead, or was not delivered")] | None = None
     counters: Annotated[CountersView, Meta(description="of an event that repeats")] | None = None
     paused: PauseView | None = None
+    repeat_of: Annotated[str, Meta(description="the recurring event whose occurrence this is")] | None = None
 
 
 class EventsView(Struct, frozen=True, omit_defaults=True):
@@ -185,6 +186,7 @@ def event_view(seen: Seen) -> EventView:
             finished_at=instant(event.finished_at),
             reason=event.reason,
             counters=None if event.course is None else counters_view(event.course),
+            repeat_of=event.origin,
         )
     is_json = event.content_type is None
     return EventView(
@@ -213,6 +215,7 @@ def event_view(seen: Seen) -> EventView:
         event.reason,
         None if event.repeat is None else counters_view(event.course),
         pause_view(event.course),
+        event.origin,
     )
 
 

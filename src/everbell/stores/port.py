@@ -39,7 +39,7 @@ class Add(Struct, frozen=True, gc=False):
 
 class Move(Struct, frozen=True, gc=False):
     """The event becomes `after`: a retry, a new time, dead, redriven, waiting. Same id, partition and sequence; a new
-    due time comes with a new version.
+    due time comes with a new version or occurrence.
     """
 
     before: Event

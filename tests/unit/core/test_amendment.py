@@ -108,6 +108,11 @@ def test_a_pause_may_outlast_the_event() -> None:
     assert (resumed.occurrence, resumed.run_at) == (1, DUE_AT), "it rings, and is found to be over"
 
 
+def test_what_has_a_key_cannot_be_made_to_overlap() -> None:
+    with pytest.raises(Conflict, match="goes without a key"):
+        amended(replace(HOURLY, key="k"), {"repeat": Repeat(HOUR_MS, overlap="allow")}, DUE_AT)
+
+
 def test_a_retry_that_was_paused_is_made_at_once() -> None:
     retrying = replace(HOURLY, attempt_count=1, attempts=(Attempt(1, DUE_AT, 1, "failed"),), run_at=DUE_AT + 5_000)
     paused = amended(retrying, {"paused": True}, DUE_AT + 1_000)

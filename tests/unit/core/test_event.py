@@ -45,6 +45,7 @@ def test_a_retry_changes_when_it_rings_but_not_its_place_in_the_key() -> None:
 def test_a_recurring_event_has_a_name_for_each_occurrence() -> None:
     assert EVENT.name == "order-17"
     assert replace(EVENT, repeat=Repeat(1_000), occurrence=4).name == "order-17:4"
+    assert replace(EVENT, id="ev_x", origin="order-17", occurrence=4).name == "order-17:4"
 
 
 @pytest.mark.parametrize("kind", [Event, Record, Repeat])

@@ -77,7 +77,6 @@ def test_what_is_left_out_is_harmless() -> None:
         ({"every": "1m", "jitter": "1m"}, "repeat.jitter", "shorter than every"),
         ({"cron": "@daily", "jitter": "25h"}, "repeat.jitter", "a day"),
         ({"every": "1m", "catch_up": "soon"}, "repeat.catch_up", "is not a duration"),
-        ({"every": "1m", "overlap": "allow"}, "repeat.overlap", "use wait or skip"),
         ({"every": "1m", "until": "tomorrow"}, "repeat.until", "RFC 3339"),
     ],
 )
@@ -148,6 +147,14 @@ def test_a_pause_may_have_a_note() -> None:
     for wrong in ({"note": "why?"}, {"paused": True, "note": "line\nline"}):
         with pytest.raises(InvalidInput, match="note: "):
             change(**wrong)
+
+
+def test_what_may_overlap_has_no_key() -> None:
+    made = schedule({"every": "1h", "overlap": "allow"}).repeat
+    assert made is not None
+    assert made.overlap == "allow"
+    with pytest.raises(InvalidInput, match=r"repeat\.overlap: allow goes without a key"):
+        schedule({"every": "1h", "overlap": "allow"}, key="k")
 
 
 def test_first_of_takes_an_interval_as_it_is() -> None:

@@ -137,6 +137,67 @@ def test_a_slow_receiver_that_wants_only_the_latest() -> None:
     play(scene)
 
 
+def test_a_slow_receiver_that_takes_them_all_at_once() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.takes_s = 2.5
+        repeat = Repeat(SECOND_MS, 5, overlap="allow", jitter_ms=100)
+        event = await stage.schedule("e", SECOND_MS, repeat=repeat, id="e")
+        await stage.pass_ms(MINUTE_MS)
+
+        assert numbers(stage) == [1, 2, 3, 4, 5]
+        assert times(stage) == [ring_at(repeat, "e", number, number * SECOND_MS) for number in range(1, 6)]
+        assert stage.receiver.most_open == 3
+        assert {got.event.name for got in stage.receiver.got} == {f"e:{number}" for number in range(1, 6)}
+        assert len({got.event.id for got in stage.receiver.got}) == 5
+        assert await course_of(stage, event) == Course(fired=5)
+
+    play(scene)
+
+
+def test_one_that_fails_holds_up_no_other_where_they_overlap() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: FAILED if delivery.event.occurrence == 1 else DELIVERED
+        await stage.schedule("e", 0, repeat=Repeat(SECOND_MS, 3, overlap="allow"))
+        await stage.pass_ms(10 * SECOND_MS)
+
+        assert [number for number in numbers(stage) if number > 1] == [2, 3]
+        assert [got.attempt for got in stage.receiver.got if got.event.occurrence == 1] == [1, 2, 3]
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("misfire", "rung", "missed"),
+    [("all", [1, 2, 3, 4, 5], 0), ("latest", [1, 4, 5], 2), ("skip", [1, 5], 3)],
+)
+def test_an_outage_where_occurrences_overlap(misfire: Misfire, rung: list[int], missed: int) -> None:
+    async def scene(stage: Stage) -> None:
+        event = await stage.schedule("e", HOUR_MS, repeat=Repeat(HOUR_MS, misfire=misfire, overlap="allow"))
+        await stage.pass_ms(HOUR_MS + MINUTE_MS)
+        await outage(stage, 3 * HOUR_MS)
+        await stage.pass_ms(HOUR_MS)
+
+        assert sorted(numbers(stage)) == rung
+        assert await course_of(stage, event) == Course(fired=len(rung), late=missed)
+
+    play(scene)
+
+
+def test_to_cancel_the_event_leaves_those_that_went_their_own_way() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: None
+        event = await stage.schedule("e", 0, repeat=Repeat(SECOND_MS, overlap="allow"))
+        await stage.pass_ms(1_500)
+        await stage.engine.operations.cancel("default", event.id)
+        await stage.pass_ms(MINUTE_MS)
+
+        assert numbers(stage) == [1, 2]
+        assert {await stage.status(got.event) for got in stage.receiver.got} == {"delivering"}
+        await stage.engine.operations.cancel("default", stage.receiver.got[0].event.id)
+
+    play(scene)
+
+
 def test_retries_of_one_occurrence_are_no_reason_to_miss_it() -> None:
     async def scene(stage: Stage) -> None:
         stage.receiver.answer = lambda delivery: FAILED if delivery.attempt < 3 else DELIVERED

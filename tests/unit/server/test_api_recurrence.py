@@ -49,7 +49,7 @@ def test_cron_needs_no_other_time_and_comes_back_as_it_was_said() -> None:
         ({"cron": "0 0 30 2 *"}, "repeat.cron", "never matches"),
         ({"cron": "61 * * * *"}, "repeat.cron", "'61' is not a minute (0 to 59)"),
         ({"cron": "@daily", "tz": "Mars/Olympus"}, "repeat.tz", "is not a time zone"),
-        ({"cron": "@daily", "overlap": "allow"}, "repeat.overlap", "use wait or skip"),
+        ({"cron": "@daily", "overlap": "never"}, "repeat.overlap", "must be one of"),
         ({"cron": "@daily", "misfire": "some"}, "repeat.misfire", "must be one of all, latest, skip"),
         ({"cron": "@daily", "zone": "UTC"}, "repeat.zone", "there is no such field"),
     ],
@@ -192,6 +192,36 @@ def test_what_cannot_be_backfilled() -> None:
             assert complaint in answer.json["detail"]
 
     called(test)
+
+
+def test_occurrences_that_overlap_are_events_of_their_own() -> None:
+    got: list[Occurrence] = []
+
+    async def handle(occurrence: Occurrence) -> None:
+        got.append(occurrence)
+        await asyncio.sleep(2.5)
+
+    channel = HandlerChannel()
+    channel.register("slow", handle)
+
+    async def test(caller: Caller) -> None:
+        caller = Caller(caller.engine, caller.clock, allows_handlers=True)
+        body = repeating({"every": "1s", "count": 4, "overlap": "allow"}, to="handler:slow")
+        await caller.call("PUT", f"{EVENTS}/slow", body)
+        await asyncio.sleep(3.1)
+        assert [(occurrence.id, occurrence.number) for occurrence in got] == [("slow", 1), ("slow", 2), ("slow", 3)]
+        under_way = (await caller.call("GET", f"{EVENTS}?status=delivering")).json["events"]
+        assert {event["repeat_of"] for event in under_way if "repeat" not in event} == {"slow"}
+        await asyncio.sleep(10)
+        ended = (await caller.call("GET", f"{EVENTS}/slow")).json
+        assert (ended["status"], ended["occurrence"]) == ("delivered", 4)
+        assert ended["counters"] == {"fired": 4, "missed": 0, "skipped": 0, "reasons": {}}
+        records = (await caller.call("GET", f"{EVENTS}?status=delivered")).json["events"]
+        assert sorted(record["occurrence"] for record in records if record.get("repeat_of") == "slow") == [1, 2, 3, 4]
+        keyed = await caller.call("PUT", f"{EVENTS}/keyed", {**body, "key": "k"})
+        assert (keyed.status, keyed.json["field"]) == (422, "repeat.overlap")
+
+    called(test, {"handler": channel})
 
 
 def test_counters_stay_with_what_has_ended() -> None:

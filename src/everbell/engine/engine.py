@@ -39,7 +39,7 @@ from everbell.engine.outcomes import Outcomes
 from everbell.engine.partition import Partition
 from everbell.engine.scribe import Scribe, failing
 from everbell.entropy import Entropy
-from everbell.errors import EverbellError
+from everbell.errors import EverbellError, StoreUnavailable
 from everbell.stores.port import Store
 
 _log = logging.getLogger("everbell.engine")
@@ -155,15 +155,23 @@ class Engine:
         if not epochs:
             return
         taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        sequence: int | None = None
 
         async def operation() -> None:
+            nonlocal sequence
             try:
-                sequence = await self.store.raise_fence(epochs)
+                if sequence is None:
+                    sequence = await self.store.raise_fence(epochs)
                 for index in epochs:
                     await self._lanes.recover(index)
             except EverbellError as refused:
-                taken.set_exception(refused)
+                if sequence is not None and isinstance(refused, StoreUnavailable):
+                    raise  # The scribe tries again: the same fence cannot be raised twice.
+                if not taken.done():
+                    taken.set_exception(refused)
                 return
+            if taken.done():
+                return  # Whoever wanted them is gone.
             now = self._clock.now()
             for index, epoch in epochs.items():
                 self._partitions[index].take(epoch, now, now + quiet_ms if quiet_ms else 0)

@@ -96,6 +96,7 @@ class Lanes:
 
     async def recover(self, partition: int) -> None:
         """Learn which keys are marked, and which lines have no head. To be called as a read of the scribe."""
+        self._left.pop(partition, None)
         after = ("", "")
         while rows := await self._store.blocked(partition, after, _BLOCKED_PAGE):
             for tenant, key, head in rows:

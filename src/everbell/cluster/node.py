@@ -218,8 +218,9 @@ class ClusterNode:
             self._log, self._clock, self.settings, me, self._renewed, self._lost_lease
         )
         await heartbeat.start()
-        self.append(PrepareJoin(self._member()))
-        self._begin(self._insist(me))
+        if self.me == me:  # Otherwise the renewal took so long that the lease is lost already.
+            self.append(PrepareJoin(self._member()))
+            self._begin(self._insist(me))
 
     def _member(self) -> Member:
         settings = self.settings
@@ -345,14 +346,15 @@ class ClusterNode:
 
     async def _inspect(self, incarnations: tuple[str, ...]) -> None:
         """Clear away who is dead without anybody having said so, then try to join."""
+        me = self.me
         for incarnation in incarnations:
             try:
                 lives = await self._log.lives(incarnation)
             except LogError:
                 continue
-            if not lives and (incarnation in self.value.members or incarnation in self.value.joins):
-                self.append(report(self.me, incarnation))
-        if not self.is_member:
+            if self.me == me and not lives and (incarnation in self.value.members or incarnation in self.value.joins):
+                self.append(report(me, incarnation))
+        if self.me == me and not self.is_member:
             self.append(PrepareJoin(self._member()))
 
     async def _join_later(self) -> None:

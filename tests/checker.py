@@ -55,6 +55,8 @@ class Seen:
     """Whether the receiver answered that it took it."""
     answer_lost: bool = False
     """The receiver took it, but the sender cannot have known."""
+    clock_at: int | None = None
+    """What the sender's clock said when it began, where that is not the receiver's."""
 
 
 @dataclass
@@ -95,8 +97,9 @@ class Checker:
         if asked.refused:
             found.append(f"unexpected: {seen.id} was refused, but delivered")
         due_at = asked.due_at + (seen.occurrence - 1) * asked.every_ms
-        if seen.began_at < due_at:
-            found.append(f"early: {seen.id}:{seen.occurrence} by {due_at - seen.began_at} ms")
+        began_at = seen.began_at if seen.clock_at is None else seen.clock_at
+        if began_at < due_at:
+            found.append(f"early: {seen.id}:{seen.occurrence} by {due_at - began_at} ms")
         if seen.body != asked.body:
             found.append(f"altered: {seen.id} arrived as {seen.body[:40]!r}")
         if asked.cancelled_at is not None and seen.began_at > asked.cancelled_at:

@@ -1,0 +1,108 @@
+"""What goes wrong in a cluster: one fault after the other, from a generator of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from typing import Protocol
+
+from tests.simulation.network import NEVER_S, Network
+from tests.simulation.rough_log import LOG
+from tests.simulation.rough_node import RoughNode
+from tests.simulation.rough_store import STORE
+
+
+class Machines(Protocol):
+    """Where the nodes run."""
+
+    nodes: dict[str, RoughNode]
+    names: list[str]
+
+    def boot(self, name: str) -> None: ...
+
+    def crash(self, name: str, again_s: float) -> None: ...
+
+    def restart(self, name: str, drain_s: float, again_s: float) -> None: ...
+
+
+class Faults:
+    """Makes trouble until it is told to stop."""
+
+    def __init__(self, machines: Machines, network: Network, dice: random.Random, kinds: tuple[str, ...]) -> None:
+        self.count: Counter[str] = Counter()
+        self._machines = machines
+        self._network = network
+        self._dice = dice
+        self._kinds = kinds
+
+    async def run(self, a_minute: float, until_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        while a_minute:
+            await asyncio.sleep(self._dice.expovariate(a_minute / 60))
+            if loop.time() >= until_s:
+                return
+            kind = self._dice.choice(self._kinds)
+            self.count[kind] += 1
+            self.happen(kind, self._dice.choice(self._machines.names), self._dice.uniform(0.2, 8.0))
+
+    def happen(self, kind: str, name: str, seconds: float) -> None:  # noqa: C901 -- one case for each fault
+        network, dice, machines = self._network, self._dice, self._machines
+        process = machines.nodes[name].process
+        match kind:
+            case "crash":
+                machines.crash(name, dice.expovariate(0.5))
+            case "fuse":
+                process.fuse = dice.randrange(600)
+            case "pause":
+                process.pause(seconds)
+            case "cut-log":
+                self._cut(name, LOG, seconds)
+            case "cut-store":
+                self._cut(name, STORE, seconds)
+            case "cut-node":
+                self._cut(name, dice.choice(machines.names), seconds)
+            case "one-way":
+                pair = [name, dice.choice((LOG, STORE, *machines.names))]
+                dice.shuffle(pair)
+                network.cut(pair[0], pair[1], seconds)
+            case "island":
+                for other in (LOG, STORE, *machines.names):
+                    self._cut(name, other, seconds)
+            case "storm":
+                network.storm(seconds)
+            case "restart":
+                machines.restart(name, dice.uniform(0.0, 6.0), dice.expovariate(0.5))
+            case "log-away" | "store-away":
+                for other in machines.names:
+                    self._cut(other, LOG if kind == "log-away" else STORE, seconds / 2)
+            case "clock":
+                process.step(dice.randrange(-1_000, 1_000))
+            case _:
+                raise AssertionError(kind)
+
+    async def keep_ill(self, name: str) -> None:
+        """One node stays faulty while the others are well again."""
+        kind = self._dice.choice(("dead", "island", "deaf", "mute", "flapping", "stumbling"))
+        self.count[kind] += 1
+        match kind:
+            case "dead":
+                self._machines.crash(name, NEVER_S)
+            case "island":
+                self.happen("island", name, NEVER_S)
+            case "deaf" | "mute":
+                for other in (LOG, *self._machines.names):
+                    pair = (other, name) if kind == "deaf" else (name, other)
+                    self._network.cut(*pair)
+            case "flapping":
+                while True:
+                    await asyncio.sleep(self._dice.uniform(4, 20))
+                    self._machines.crash(name, self._dice.uniform(0, 4))
+            case _:
+                while True:
+                    await asyncio.sleep(self._dice.uniform(2, 10))
+                    self._machines.nodes[name].process.pause(self._dice.uniform(1, 6))
+
+    def _cut(self, name: str, other: str, seconds: float) -> None:
+        self._network.cut(name, other, seconds)
+        self._network.cut(other, name, seconds)

@@ -1,0 +1,87 @@
+"""What kind of cluster a seed makes, and how rough its life is."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """How rough a world is."""
+
+    nodes: int = 3
+    events: int = 150
+    minutes: float = 2.0
+    partitions: int = 8
+    keys: int = 6
+    targets: int = 4
+    keyed: float = 0.6
+    cancels: float = 0.1
+    moves: float = 0.1
+    races: float = 0.1
+    repeats: float = 0.05
+    failing: float = 0.2
+    burst: int = 1
+    store_full: float = 0.01
+    memory_bytes: int = 100_000
+    page_events: int = 7
+    line: int = 3
+    skew_ms: int = 2_000
+    """How far wall clocks are off, at most."""
+    drift: float = 0.02
+    """How much faster or slower clocks run, at most."""
+    loss: float = 0.003
+    lease_ms: int = 2_500
+    handover_ms: int = 5_000
+    snapshot_entries: int = 20
+    faults_a_minute: float = 10.0
+    faults: tuple[str, ...] = (
+        "crash",
+        "fuse",
+        "pause",
+        "cut-log",
+        "cut-store",
+        "cut-node",
+        "island",
+        "one-way",
+        "storm",
+        "restart",
+        "log-away",
+        "store-away",
+        "clock",
+    )
+    core: float = 0.6
+    """Which part of the nodes is healed first."""
+
+
+def cluster_of(seed: int) -> ClusterOptions:
+    """The kind of world that a seed makes."""
+    dice = random.Random(f"{seed}/cluster")
+    kinds = ClusterOptions.faults
+    return ClusterOptions(
+        nodes=dice.choice((1, 2, 3, 3, 3, 4, 5, 7)),
+        events=dice.choice((50, 120, 250)),
+        minutes=dice.choice((1.0, 2.0, 4.0)),
+        partitions=dice.choice((1, 4, 8, 16)),
+        keys=dice.choice((1, 3, 20)),
+        keyed=dice.choice((0.3, 0.7, 1.0)),
+        cancels=dice.choice((0.05, 0.3)),
+        moves=dice.choice((0.05, 0.3)),
+        races=dice.choice((0.0, 0.2)),
+        repeats=dice.choice((0.0, 0.1)),
+        failing=dice.choice((0.05, 0.2, 0.5)),
+        burst=dice.choice((1, 1, 10)),
+        store_full=dice.choice((0.0, 0.02)),
+        memory_bytes=dice.choice((10_000, 1_000_000)),
+        page_events=dice.choice((1, 7, 100)),
+        line=dice.choice((1, 3, 8)),
+        skew_ms=dice.choice((0, 500, 3_000)),
+        drift=dice.choice((0.0, 0.02, 0.04)),
+        loss=dice.choice((0.001, 0.02)),
+        handover_ms=dice.choice((300, 5_000)),
+        snapshot_entries=dice.choice((3, 20, 200)),
+        faults_a_minute=dice.choice((4.0, 12.0, 30.0)),
+        faults=tuple(kind for kind in kinds if dice.random() < 0.6) or kinds,
+        core=dice.choice((0.4, 0.6, 1.0)),
+    )

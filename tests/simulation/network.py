@@ -1,0 +1,158 @@
+"""The network between nodes, the log and the store: it delays, reorders, loses, and can be cut in one direction."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from everbell.errors import EverbellError, Overloaded
+from tests.simulation.processes import Process, ProcessLoop
+
+T = TypeVar("T")
+
+Fault = Callable[[], EverbellError]
+
+NEVER_S = 1e9
+
+
+class Network:
+    """Carries requests and answers. Whoever hears nothing is told so after a while."""
+
+    def __init__(self, loop: ProcessLoop, dice: random.Random) -> None:
+        self.loss = 0.0
+        self.lost = 0
+        """How many messages did not arrive."""
+        self._loop = loop
+        self._dice = dice
+        self._cuts: dict[tuple[str, str], float] = {}
+        self._storm_until_s = 0.0
+
+    def cut(self, sender: str, receiver: str, seconds: float = NEVER_S) -> None:
+        """Nothing from the one reaches the other for a while."""
+        until_s = self._loop.true_s + seconds
+        self._cuts[sender, receiver] = max(until_s, self._cuts.get((sender, receiver), 0.0))
+
+    def storm(self, seconds: float) -> None:
+        """Everything is slow, and much is lost, for a while."""
+        self._storm_until_s = self._loop.true_s + seconds
+
+    def heal(self) -> None:
+        """Everything arrives from now on."""
+        self._cuts.clear()
+        self._storm_until_s = 0.0
+        self.loss = 0.0
+
+    def is_cut(self, sender: str, receiver: str) -> bool:
+        return self._cuts.get((sender, receiver), 0.0) > self._loop.true_s
+
+    def is_lost(self, sender: str, receiver: str) -> bool:
+        """Whether a message that is sent now does not arrive."""
+        loss = 0.2 if self._is_stormy() else self.loss
+        if self.is_cut(sender, receiver) or (loss and self._dice.random() < loss):
+            self.lost += 1
+            return True
+        return False
+
+    def delay_s(self) -> float:
+        roll = self._dice.random()
+        if self.loss and roll < 0.002:
+            return self._dice.uniform(0.5, 3.0)
+        return self._dice.expovariate(5.0 if self._is_stormy() else 400.0)
+
+    def patience_s(self) -> float:
+        """How long it takes until a lost message is noticed."""
+        return self._dice.uniform(0.05, 3.0)
+
+    async def call(
+        self,
+        sender: str,
+        receiver: str,
+        serve: Callable[[], T],
+        *,
+        lost: Fault,
+        unheard: Fault | None,
+        late: Fault | None = None,
+    ) -> T:
+        """Ask a server. `lost`: the request did not arrive; `unheard`: it did, but its answer was lost, and without it
+        the answer is asked for until it comes; `late`: it may arrive after it was given up.
+        """
+        loop = self._loop
+        answer: asyncio.Future[T] = loop.create_future()
+
+        def arrive() -> None:
+            try:
+                result = serve()
+            except EverbellError as refused:
+                reply(_fail, refused)
+            else:
+                reply(_tell, result)
+
+        def reply(how: Callable[[asyncio.Future[T], Any], None], what: Any) -> None:
+            if not self.is_lost(receiver, sender):
+                loop.after(self.delay_s(), how, answer, what)
+            elif unheard is not None:
+                loop.after(self.patience_s(), _fail, answer, unheard())
+            else:
+                loop.after(self.patience_s(), reply, how, what)
+
+        if not self.is_lost(sender, receiver):
+            loop.after(self.delay_s(), arrive)
+        elif late is not None and self._dice.random() < 0.5:
+            loop.after(self.patience_s() * 2, serve)
+            loop.after(self.patience_s(), _fail, answer, late())
+        else:
+            loop.after(self.patience_s(), _fail, answer, lost())
+        return await answer
+
+    async def ask(
+        self, sender: str, receiver: str, find: Callable[[], Process | None], work: Callable[[], Awaitable[T]]
+    ) -> T:
+        """Ask a process. Raises `Overloaded` when there is no answer: then the outcome is unknown."""
+        loop = self._loop
+        answer: asyncio.Future[T] = loop.create_future()
+
+        def arrive() -> None:
+            process = find()
+            if process is not None and not process.dead:
+                task = process.spawn(_run(work))
+                task.add_done_callback(reply, context=loop.outside)
+
+        def reply(task: asyncio.Task[T]) -> None:
+            if task.cancelled():
+                return
+            failed = task.exception()
+            if failed is not None and not isinstance(failed, EverbellError):
+                loop.call_exception_handler({"message": "a request failed", "exception": failed})
+            elif self.is_lost(receiver, sender):
+                return
+            elif failed is None:
+                loop.after(self.delay_s(), _tell, answer, task.result())
+            else:
+                loop.after(self.delay_s(), _fail, answer, failed)
+
+        if not self.is_lost(sender, receiver):
+            loop.after(self.delay_s(), arrive)
+        try:
+            async with asyncio.timeout(5 + self.patience_s()):
+                return await answer
+        except TimeoutError:
+            raise Overloaded("there was no answer; what was asked may have been done") from None
+
+    def _is_stormy(self) -> bool:
+        return self._storm_until_s > self._loop.true_s
+
+
+async def _run(work: Callable[[], Awaitable[T]]) -> T:
+    return await work()
+
+
+def _tell(answer: asyncio.Future[T], result: T) -> None:
+    if not answer.done():
+        answer.set_result(result)
+
+
+def _fail(answer: asyncio.Future[Any], failed: EverbellError) -> None:
+    if not answer.done():
+        answer.set_exception(failed)

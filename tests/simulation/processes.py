@@ -1,0 +1,220 @@
+"""Processes on one virtual loop: each has its own clocks, can be stopped for a while, and can die between two steps.
+
+Every callback belongs to the process in whose context it was scheduled. Those of a process that is paused are held back
+until it goes on, as with SIGSTOP; those of a dead one never run. So a crash can come at any await, and nobody has to
+clean up after it. What belongs to no process (the network, the servers, the clients) runs on true time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, TypeVar
+
+from everbell.testing.virtual import START_AT, VirtualLoop
+
+T = TypeVar("T")
+
+_HAIR_S = 1e-6
+
+
+class Process:
+    """One simulated process."""
+
+    def __init__(self, loop: ProcessLoop, name: str, rate: float, skew_ms: int) -> None:
+        self.name = name
+        self.rate = rate
+        """How many of its seconds pass in a true one."""
+        self.skew_ms = skew_ms
+        """What its wall clock is ahead of the true time, besides that."""
+        self.set_back_ms = 0
+        """What it is behind of what it once was: an event that was due stays due."""
+        self.dead = False
+        self.paused = False
+        self.fuse = -1
+        """After so many steps it dies; never, below zero."""
+        self.on_death: Callable[[], None] = lambda: None
+        self.context = Context()
+        self.context.run(_PROCESS.set, self)
+        self._loop = loop
+        self._held: list[tuple[_Gate, tuple[Any, ...]]] = []
+        self._pauses = 0
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run something in this process."""
+        return self._loop.create_task(work, context=self.context.copy())
+
+    def call(self, callback: Callable[..., object], *args: Any) -> None:
+        """Call something in this process, soon."""
+        self._loop.call_soon(callback, *args, context=self.context)
+
+    def step(self, milliseconds: int) -> None:
+        """Somebody sets its wall clock."""
+        self.skew_ms += milliseconds
+        self.set_back_ms = max(self.set_back_ms - milliseconds, 0)
+
+    def die(self) -> None:
+        """Nothing of it runs any more."""
+        if not self.dead:
+            self.dead = True
+            self._held.clear()
+            self.on_death()
+
+    def pause(self, seconds: float) -> None:
+        """Hold everything back for a while."""
+        self.paused = True
+        self._pauses += 1
+        self._loop.after(seconds, self._resume, self._pauses)
+
+    def resume(self) -> None:
+        """Go on, late."""
+        self._resume(self._pauses)
+
+    def _resume(self, pause: int) -> None:
+        if self.paused and pause == self._pauses:
+            self.paused = False
+            held, self._held = self._held, []
+            for gate, args in held:
+                self._loop.call_again(gate, args)
+
+    def may_run(self, gate: _Gate, args: tuple[Any, ...]) -> bool:
+        """Whether a callback may run now; if not, it is kept for later, or forgotten."""
+        if self.dead:
+            return False
+        if self.paused:
+            self._held.append((gate, args))
+            return False
+        if self.fuse >= 0:
+            self.fuse -= 1
+            if self.fuse < 0:
+                self.die()
+                return False
+        return True
+
+
+_PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
+
+
+class _Gate:
+    """A callback of a process."""
+
+    __slots__ = ("callback", "context", "handle", "process")
+
+    handle: asyncio.Handle
+
+    def __init__(self, process: Process, callback: Callable[..., object], context: Context) -> None:
+        self.process = process
+        self.callback = callback
+        self.context = context
+
+    def __call__(self, *args: Any) -> None:
+        if not self.handle.cancelled() and self.process.may_run(self, args):
+            self.callback(*args)
+
+
+class ProcessLoop(VirtualLoop):
+    """A virtual loop that knows whose callback it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outside = Context()
+        self.tasks: dict[asyncio.Task[Any], None] = {}
+        """Those that have not ended well. Kept, so that no garbage is collected, and no coroutine closed, in a run."""
+        self.set_task_factory(_make_task)
+
+    @property
+    def true_s(self) -> float:
+        """The time that nobody's clock shows."""
+        return self._now_s
+
+    def time(self) -> float:
+        process = _PROCESS.get()
+        return self._now_s if process is None else self._now_s * process.rate
+
+    def after(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
+        """Call something outside of all processes, after some true time."""
+        super().call_at(self._now_s + seconds, callback, *args, context=self.outside)
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        process = _PROCESS.get() if context is None else context.get(_PROCESS)
+        if process is None:
+            return super().call_soon(callback, *args, context=context)
+        gate = _Gate(process, callback, context or copy_context())
+        gate.handle = super().call_soon(gate, *args, context=gate.context)
+        return gate.handle
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        process = _PROCESS.get() if context is None else context.get(_PROCESS)
+        if process is None:
+            return super().call_at(when, callback, *args, context=context)
+        gate = _Gate(process, callback, context or copy_context())
+        handle = super().call_at(when / process.rate, gate, *args, context=gate.context)
+        gate.handle = handle
+        return handle
+
+    def call_again(self, gate: _Gate, args: tuple[Any, ...]) -> None:
+        """Try a callback again that was held back."""
+        super().call_soon(gate, *args, context=gate.context)
+
+    def bury(self) -> list[BaseException]:
+        """After the run: let go of all tasks; returns the errors that nobody has seen."""
+        unseen = [error for task in self.tasks if _is_unseen(task) and (error := task._exception) is not None]
+        for task in self.tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            if not task.done():
+                with suppress(BaseException):  # What a dead process would still say does not matter.
+                    task.get_coro().close()
+            elif not task.cancelled():
+                task.exception()
+        self.tasks.clear()
+        return unseen
+
+
+def _make_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+    assert isinstance(loop, ProcessLoop)
+    task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, **options)
+    loop.tasks[task] = None
+    task.add_done_callback(_forget, context=loop.outside)
+    return task
+
+
+def _forget(task: asyncio.Task[Any]) -> None:
+    if task.cancelled() or task._exception is None:
+        loop = task.get_loop()
+        assert isinstance(loop, ProcessLoop)
+        loop.tasks.pop(task, None)
+
+
+def _is_unseen(task: asyncio.Task[Any]) -> bool:
+    return task.done() and bool(task._log_traceback)
+
+
+class ProcessClock:
+    """The clocks of a process: a wall clock that is wrong by some seconds, and both run a little fast or slow."""
+
+    def __init__(self, loop: ProcessLoop, process: Process) -> None:
+        self._loop = loop
+        self._process = process
+
+    def now(self) -> int:
+        return START_AT + self._process.skew_ms + self.elapsed_ms()
+
+    def elapsed_ms(self) -> int:
+        return int((self._loop.true_s + _HAIR_S) * self._process.rate * 1_000)
+
+
+def finished(work: Awaitable[T]) -> T:
+    """The result of a coroutine that never has to wait."""
+    step = work.__await__()
+    try:
+        next(step)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError("it had to wait")

@@ -1,0 +1,85 @@
+"""One simulated node: the real engine and the real cluster code, put together as `Cluster` does it, in a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from everbell.cluster.node import ClusterNode
+from everbell.cluster.router import RoutedOperations
+from everbell.cluster.settings import ClusterSettings
+from everbell.core.tenant import Tenants
+from everbell.engine.engine import Engine, EngineSettings
+from everbell.entropy import SeededEntropy
+from tests.simulation.cluster_options import ClusterOptions
+from tests.simulation.network import Network
+from tests.simulation.processes import Process, ProcessClock, ProcessLoop
+from tests.simulation.receivers import DEADLINE_MS, Receivers, RoughChannel
+from tests.simulation.rough_log import LogServer, RoughLog
+from tests.simulation.rough_peers import Find, RoughPeers
+from tests.simulation.rough_store import RoughStore, StoreServer
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What all nodes share."""
+
+    loop: ProcessLoop
+    network: Network
+    log: LogServer
+    store: StoreServer
+    receivers: Receivers
+    tenants: Tenants
+    options: ClusterOptions
+    find: Find
+
+
+class RoughNode:
+    """A node from its boot to its death."""
+
+    def __init__(self, around: Surroundings, process: Process, boot: int, seed: int) -> None:
+        self.process = process
+        self.engine: Engine | None = None
+        self.node: ClusterNode | None = None
+        self.operations: RoutedOperations | None = None
+        self.title = f"{process.name}#{boot}"
+        self.stopping = False
+        self._around = around
+        self._entropy = SeededEntropy(hash((seed, boot, int(process.name[1:]))))
+
+    async def boot(self, on_broken: Callable[[BaseException], None], on_halt: Callable[[BaseException], None]) -> None:
+        """Start, as a process does. Raises `LogError`, `ClusterError` and `StoreError`: then it ends."""
+        around, options = self._around, self._around.options
+        name = self.process.name
+        clock = ProcessClock(around.loop, self.process)
+        store = RoughStore(around.store, around.network, self.process, self.title)
+        channel = RoughChannel(around.loop, around.receivers, self.process, clock, self.title)
+        engine_settings = EngineSettings(options.memory_bytes, 2_000, options.page_events, 50, 4.0)
+        settings = ClusterSettings(
+            name,
+            lease_ms=options.lease_ms,
+            handover_ms=options.handover_ms,
+            quiet_ms=DEADLINE_MS,
+            snapshot_entries=options.snapshot_entries,
+        )
+        self.engine = engine = await Engine.start(
+            store, {"https": channel}, around.tenants, clock, self._entropy, engine_settings, on_broken, epochs={}
+        )
+        log = RoughLog(around.loop, around.log, around.network, name)
+        self.node = node = await ClusterNode.start(log, engine, clock, self._entropy, settings, (name,), on_halt)
+        self.operations = RoutedOperations(node, engine.operations, RoughPeers(around.network, name, around.find))
+
+    async def stop(self, drain_s: float) -> None:
+        """Go in good order."""
+        assert self.node is not None
+        assert self.engine is not None
+        self.stopping = True
+        await self.node.drain(drain_s)
+        is_clean = await self.engine.stop()
+        await self.node.leave(is_clean=is_clean)
+        await self.node.abandon()
+
+    @property
+    def answers(self) -> bool:
+        """Whether clients can ask it something."""
+        return self.operations is not None and not self.process.dead

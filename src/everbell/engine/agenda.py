@@ -8,7 +8,7 @@ at least once a second, so a clock that steps is noticed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
 from everbell.clock import Clock
@@ -19,15 +19,17 @@ SLICE = 5_000
 
 NEVER = 1 << 62
 
-_LOOK_AGAIN_S = 1.0
+_LOOKS = 5
+"""How many times more often than the rest of the engine it looks at the clock, while something is near."""
 
 
 class Agenda:
     """Rings each entry when its `run_at` has been reached on the clock, never before."""
 
-    def __init__(self, clock: Clock, ring: Callable[[Entry], None]) -> None:
+    def __init__(self, clock: Clock, ring: Callable[[Entry], None], watch_clock_s: float = 5.0) -> None:
         self._clock = clock
         self._ring = ring
+        self._look_again_s = watch_clock_s / _LOOKS
         self._buckets: dict[int, list[Entry]] = {}
         self._times: list[int] = []
         self._sorted_at = NEVER
@@ -49,6 +51,18 @@ class Agenda:
         if run_at < self._armed_for:
             self._arm(run_at)
 
+    def add_all(self, entries: Sequence[Entry]) -> None:
+        """The same for many, of which those for the same time mostly come together."""
+        run_at = NEVER
+        bucket: list[Entry] = []
+        for entry in entries:
+            if entry.event.run_at == run_at:
+                bucket.append(entry)
+            else:
+                self.add(entry)
+                run_at = entry.event.run_at
+                bucket = self._buckets[run_at]
+
     def stop(self) -> None:
         """Ring nothing more."""
         self._stopped = True
@@ -66,7 +80,7 @@ class Agenda:
         if wait_s <= 0:
             self._timer = loop.call_soon(self._wake)
         else:
-            self._timer = loop.call_later(min(wait_s, _LOOK_AGAIN_S), self._wake)
+            self._timer = loop.call_later(min(wait_s, self._look_again_s), self._wake)
 
     def _wake(self) -> None:
         self._timer, self._armed_for = None, NEVER

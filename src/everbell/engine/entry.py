@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from everbell.core.event import Event
 from everbell.core.retry import Outcome
 from everbell.core.tenant import Tenant
-from everbell.engine.flow import Flow, cost_of
+from everbell.engine.flow import EVENT_OVERHEAD_BYTES, Flow
 
 if TYPE_CHECKING:
     from everbell.engine.dispatcher import Dispatcher
@@ -48,7 +48,7 @@ class Entry:
         self.event = event
         self.flow = flow
         self.dispatcher = dispatcher
-        self.cost = cost_of(event)
+        self.cost = EVENT_OVERHEAD_BYTES + len(event.payload)
         self.phase = Phase.AHEAD
         self.attempt = event.attempt_count + 1
         self.started_at = 0

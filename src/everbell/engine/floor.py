@@ -8,6 +8,8 @@ sequence, also while a change of it is being stored, so no event can be in memor
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
 
 from everbell.channels.port import Channel
 from everbell.core.event import Event
@@ -19,6 +21,8 @@ from everbell.engine.entry import Entry, Phase
 from everbell.engine.flow import Budget, Flow
 from everbell.engine.partition import Partition
 from everbell.errors import EverbellError
+
+_partition_of = attrgetter("partition")
 
 _FLOWS_KEPT = 10_000
 _STEMS_KEPT = 10_000
@@ -62,13 +66,35 @@ class Floor:
     def arrive_all(self, events: Sequence[Event]) -> None:
         """The same for many that were stored together, at one look at the clock."""
         near_at = self._near_at()
-        partitions, admit = self._partitions, self.admit
+        for index, run in groupby(events, _partition_of):
+            partition = self._partitions[index]
+            near: list[Event] = []
+            for event in run:
+                if partition.covers(event, near_at):
+                    near.append(event)
+                elif event.run_at < self.expected_at:
+                    self.on_early(event.run_at)
+            self.admit_all(near, partition)
+
+    def admit_all(self, events: Sequence[Event], partition: Partition) -> None:
+        """Take in events of one partition, or leave them in the store: `admit`, for many."""
+        entries, budget, dispatcher = self.entries, self.budget, self._dispatcher
+        taken: list[Entry] = []
+        tenant = target = flow = None
         for event in events:
-            partition = partitions[event.partition]
-            if partition.covers(event, near_at):
-                admit(event, partition)
-            elif event.run_at < self.expected_at:
-                self.on_early(event.run_at)
+            if event.to != target or event.tenant != tenant or flow is None:
+                tenant, target, flow = event.tenant, event.to, self.flow_of(event)
+            if partition.skips or event.sequence in entries:
+                self.admit(event, partition)
+                continue
+            entry = Entry(event, flow, dispatcher)
+            if not budget.allows(flow, entry.cost):
+                self._leave(entry, partition)
+                continue
+            entries[event.sequence] = entry
+            budget.take(flow, entry.cost)
+            taken.append(entry)
+        self._agenda.add_all(taken)
 
     def admit(self, event: Event, partition: Partition) -> bool:
         """Take in an event, or leave it in the store behind a skip."""

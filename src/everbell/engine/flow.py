@@ -122,8 +122,3 @@ class Budget:
     def give_back(self, flow: Flow, cost: int) -> None:
         flow.held_bytes -= cost
         self.free_bytes += cost
-
-
-def cost_of(event: Event) -> int:
-    """What an event in memory is counted as."""
-    return EVENT_OVERHEAD_BYTES + len(event.payload)

@@ -21,7 +21,7 @@ from everbell.core.event import position, position_at
 from everbell.core.time import DAY_MS
 from everbell.engine.agenda import NEVER
 from everbell.engine.floor import Floor
-from everbell.engine.flow import Flow, Skip
+from everbell.engine.flow import EVENT_OVERHEAD_BYTES, Flow, Skip
 from everbell.engine.partition import Partition
 from everbell.engine.scribe import Read
 from everbell.stores.port import Page, Poison, Store
@@ -30,6 +30,8 @@ from everbell.stores.semantics import LEFT_OUT_PER_EVENT
 _log = logging.getLogger("everbell.engine")
 
 STEP_PAGES = 4
+BACK_EVENTS_MIN = 4
+"""About how many events one partition yields at least when the loader goes back: fewer are not worth a read."""
 PARTITIONS_AT_ONCE = 32
 """How many partitions one read goes through, when they have little each: a busy scribe does one read for each write."""
 CATCH_UP_PAGES = 16
@@ -62,6 +64,7 @@ class Loader:
         self._turn = 0
         self._front_wanted = True
         self._step_ms = 16
+        self._back_ms = 16
         self._step_until_at = 0
         self._step_events = 0
 
@@ -147,8 +150,7 @@ class Loader:
         if partition.epoch != epoch:
             return 0  # Lost while it was being read.
         self._step_events += len(page.events)
-        for event in page.events:
-            self._floor.admit(event, partition)
+        self._floor.admit_all(page.events, partition)
         if page.more:
             last = _last_position(page)
             partition.checkpoint = last
@@ -185,6 +187,7 @@ class Loader:
         unwanted = partition.unwanted(besides=flow)
         page = await self._store.page(partition.index, skip.position - 1, until_at, self._page_events, unwanted)
         await self._bury(page)
+        self._adapt_back(len(page.events), flow)
         if flow.skips.get(partition.index) is not skip:
             return True  # The partition was lost while it was being read.
         for event in page.events:
@@ -205,8 +208,22 @@ class Loader:
 
     def _step_behind(self, flow: Flow, skip: Skip) -> int:
         """How far to go back for the events behind a skip before those behind the flow's next one have their turn."""
-        others = (other.position for other in flow.skips.values() if other is not skip)
-        return position_at(max(skip.position, min(others, default=skip.position))) + self._step_ms
+        others = [other.position for other in flow.skips.values() if other is not skip]
+        return position_at(max(skip.position, min(others))) + self._back_ms if others else NEVER
+
+    def _adapt_back(self, events: int, flow: Flow) -> None:
+        """Choose steps in which one partition yields its share of what the flow has room for.
+
+        What is behind lies in all of them, and whatever is taken from one beyond its share comes before older ones of
+        the others.
+        """
+        budget = self._floor.budget
+        room = (budget.free_bytes - flow.held_bytes) // max(flow.left_bytes, EVENT_OVERHEAD_BYTES)
+        share = max(room // max(len(flow.skips), 1), BACK_EVENTS_MIN)
+        if events < share // 2:
+            self._back_ms = min(self._back_ms * 2, DAY_MS)
+        elif events > share * 2:
+            self._back_ms = max(self._back_ms // 2, 1)
 
     async def _bury(self, page: Page) -> None:
         for poison in page.poison:

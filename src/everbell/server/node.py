@@ -90,10 +90,8 @@ class Node:
         front = await (self._start_gateways if settings.gateways else self._start_server)(cluster, listener)
         ready(url)
         await self._stop.wait()
-        if self._halted is not None:
+        if self._halted is not None or engine.broken is not None:
             return await self._give_up(engine)
-        if engine.broken is not None:
-            return CORRUPT_EXIT if isinstance(engine.broken, StoreCorrupt) else BROKEN_EXIT
         self._stopping = True
         _log.info("stopping: no new attempts; waiting for %d under way", engine.dispatcher.in_flight)
         if not await cluster.stop(settings.engine.drain_s):
@@ -127,7 +125,9 @@ class Node:
         return None
 
     async def _give_up(self, engine: Engine) -> int:
-        """End without having been, or being, a node."""
+        """End without having been, or being, a node; of a store that failed, nothing more is asked."""
+        if engine.broken is not None:
+            return CORRUPT_EXIT if isinstance(engine.broken, StoreCorrupt) else BROKEN_EXIT
         await engine.stop()
         if self._halted is None:
             return 0

@@ -23,7 +23,7 @@ STAGES := lint types unit conformance simulation acceptance
 LOGS := .build/test
 
 # What the tests need from the system, as command=package.
-SYSTEM_TOOLS ?= strace=strace
+SYSTEM_TOOLS ?= strace=strace ip=iproute2 nsenter=util-linux sysctl=procps
 
 # The servers that some tests talk to, as file=package: Debian keeps them out of PATH. Where one cannot be had, its tests
 # are skipped and say so, unless EVERBELL_REQUIRE_SERVICES=1.

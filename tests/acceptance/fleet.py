@@ -28,15 +28,18 @@ class Fleet:
 
     def add(self, name: str, *options: str) -> Machine:
         """A new node; it is started, and ready."""
-        machine = Machine(self._folder / name, *self._options, "--node", name, *options)
-        self.nodes[name] = machine
+        machine = self.nodes[name] = self.machine(name, *options)
         machine.start()
         return machine
+
+    def machine(self, name: str, *options: str) -> Machine:
+        """A node that is not started yet."""
+        return Machine(self._folder / name, *self._options, "--node", name, *options)
 
     def grow(self, *names: str) -> None:
         """Start nodes at the same time."""
         for name in names:
-            self.nodes[name] = Machine(self._folder / name, *self._options, "--node", name)
+            self.nodes[name] = self.machine(name)
             self.nodes[name].begin()
         for name in names:
             self.nodes[name].await_ready()

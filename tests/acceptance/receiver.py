@@ -56,6 +56,8 @@ class Received:
     """The same for all events of one POST."""
     data: object = field(default=None)
     """Of an event in a batch."""
+    sender: str = ""
+    """The address that it came from."""
 
     @property
     def accepted(self) -> bool:
@@ -65,8 +67,9 @@ class Received:
 class Receiver:
     """The listening thread, and what it has seen."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, host: str = "127.0.0.1") -> None:
         self.received: list[Received] = []
+        self.host = host
         self.dice = random.Random(seed)
         self.port = 0
         self.loop = asyncio.new_event_loop()
@@ -78,9 +81,9 @@ class Receiver:
         self._connections: set[_Connection] = set()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
 
-    def url(self, path: str, host: str = "127.0.0.1") -> str:
+    def url(self, path: str, host: str = "") -> str:
         """Where to send to. Each 127.x.y.z is a target of its own."""
-        return f"http://{host}:{self.port}{path}"
+        return f"http://{host or self.host}:{self.port}{path}"
 
     def of(self, event_id: str) -> list[Received]:
         """All deliveries of one event."""
@@ -160,12 +163,14 @@ class _Connection(asyncio.Protocol):
         self._buffer = b""
         self._busy = False
         self._transport: asyncio.Transport | None = None
+        self._sender = ""
         self._task: asyncio.Task[None] | None = None
         self._pending: list[Received] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._sender = str((transport.get_extra_info("peername") or ("",))[0])
         self._receiver.connected(self, True)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -206,6 +211,7 @@ class _Connection(asyncio.Protocol):
         events = list(_events_in(url.path, headers, body))
         for event in events:
             event.request = receiver.requests
+            event.sender = self._sender
             event.order = len(receiver.received)
             receiver.received.append(event)
             receiver.counts[event.path] += 1

@@ -1,0 +1,182 @@
+"""Three nodes in network namespaces of their own, some of them cut off from the database or from each other, in both
+directions or in one. A node that cannot renew its lease stops by its own clock, although it could still reach every
+receiver; the others take over, and it comes back by itself. Nodes that only cannot reach each other keep what they own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from everbell.core.ids import partition_in
+from tests.acceptance.fleet import Fleet, epochs_go_back
+from tests.acceptance.load import Load, Shape
+from tests.acceptance.machine import Machine, now_ms, until
+from tests.acceptance.network import DATABASE, EVERYWHERE, SERVICES, Network, require_namespaces
+from tests.acceptance.receiver import Receiver
+from tests.services import shared
+
+EVENTS = 900
+SHAPE = Shape(EVENTS, clients=4, lead_ms=2_000)
+NODES = "n1", "n2", "n3"
+PATIENT = "[defaults]\ntimeout = '1s'\n"
+
+
+class HousedMachine(Machine):
+    """A node in a place of its own."""
+
+    def __init__(self, folder: Path, entrance: list[str], *options: str) -> None:
+        super().__init__(folder, *options)
+        self._entrance = entrance
+
+    def begin(self, *wrapper: str) -> None:
+        super().begin(*self._entrance, *wrapper)
+
+
+class SpreadFleet(Fleet):
+    """Nodes, each in its own place."""
+
+    def __init__(self, folder: Path, network: Network, store: str, *options: str, log: str = "") -> None:
+        super().__init__(folder, store, *options, log=log)
+        self._network = network
+
+    def machine(self, name: str, *options: str) -> Machine:
+        address = self._network.address(name)
+        return HousedMachine(
+            self._folder / name,
+            self._network.inside(name),
+            *self._options,
+            *("--node", name, "--listen", f"{address}:8420", "--peers-listen", f"{address}:8421"),
+            *options,
+        )
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    require_namespaces()
+    shared.postgres()  # Before: servers of the tests are outside, for all of them.
+    with Network(*NODES) as network:
+        network.bridge(shared.postgres().port)
+        yield network
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, network: Network) -> Iterator[SpreadFleet]:
+    config = tmp_path / "everbell.toml"
+    config.write_text(PATIENT)
+    store = shared.postgres().fresh_schema().replace("127.0.0.1", DATABASE)
+    options = ["--lease", "1s", "--config", str(config), "--insecure", "--allow-targets", EVERYWHERE]
+    fleet = SpreadFleet(tmp_path, network, store, *options)
+    with fleet:
+        yield fleet
+
+
+@contextmanager
+def cut(network: Network, *ways: tuple[str, str]) -> Iterator[None]:
+    for way in ways:
+        network.cut(*way)
+    try:
+        yield
+    finally:
+        for way in ways:
+            network.heal(*way)
+
+
+def judge(load: Load, fleet: Fleet, receiver: Receiver) -> None:
+    """Everything arrives, and the checker finds nothing."""
+    load.finish()
+    load.drain()
+    assert load.violations() == []
+    assert epochs_go_back(receiver.received) == []
+    for machine in fleet.nodes.values():
+        assert "Traceback" not in machine.log, machine.log
+
+
+def the_cut(network: Network, kind: str) -> list[tuple[str, str]]:
+    node, others = network.address("n3"), [network.address("n1"), network.address("n2")]
+    out, back = (node, DATABASE), (DATABASE, node)
+    match kind:
+        case "nothing comes or goes":
+            return [out, back, *((node, other) for other in others), *((other, node) for other in others)]
+        case "nothing reaches the database":
+            return [out]
+        case _:
+            return [back]
+
+
+@pytest.mark.parametrize("kind", ["nothing comes or goes", "nothing reaches the database", "no answers come"])
+def test_a_node_that_is_cut_off_stops_and_comes_back(fleet: SpreadFleet, network: Network, kind: str) -> None:
+    with Receiver(1, SERVICES) as receiver:
+        fleet.grow(*NODES)
+        fleet.until_balanced(*NODES)
+        load = Load(fleet, receiver, SHAPE, 1)  # type: ignore[arg-type]  # To a load a fleet is a machine.
+        load.start()
+        load.until_acknowledged(EVENTS // 6)
+        fleet.disturbances += 1
+        with cut(network, *the_cut(network, kind)):
+            fleet.until_balanced("n1", "n2")
+            taken_over_at = now_ms()
+            assert "lost its lease" in fleet.nodes["n3"].log, "it stopped before others were told that it may be gone"
+            load.until_acknowledged(EVENTS // 2)
+            healed_at = now_ms()
+        fleet.until_balanced(*NODES)
+        judge(load, fleet, receiver)
+        stale = [
+            each
+            for each in receiver.received
+            if each.sender == network.address("n3") and taken_over_at <= each.began_at < healed_at
+        ]
+        assert stale == []
+        assert any(each.sender == network.address("n3") for each in receiver.received)
+
+
+def test_nodes_that_cannot_reach_each_other_keep_what_they_own(fleet: SpreadFleet, network: Network) -> None:
+    one, other = network.address("n1"), network.address("n2")
+    with Receiver(2, SERVICES) as receiver:
+        fleet.grow(*NODES)
+        fleet.until_balanced(*NODES)
+        load = Load(fleet, receiver, SHAPE, 2)  # type: ignore[arg-type]
+        load.start()
+        load.until_acknowledged(EVENTS // 4)
+        before = _owners(fleet)
+        names = _names_by_owner(fleet)
+        asked = [name for some in names.values() for name in some]
+        with cut(network, (one, other), (other, one)):
+            status = dict(zip(asked, _put_all(fleet, asked, receiver), strict=True))
+            assert {status[name] for name in names["n1"] + names["n3"]} == {201}
+            assert {status[name] for name in names["n2"]} <= {503, 504}, "not now, or not known"
+            assert _owners(fleet) == before, "nobody was taken for dead"
+        until(lambda: set(_put_all(fleet, asked, receiver)) <= {200, 201}, "served when they meet again")
+        assert _owners(fleet) == before
+        for name in asked:
+            assert fleet.nodes["n3"].call("DELETE", f"/v1/tenants/shop/events/{name}").status == 200
+        judge(load, fleet, receiver)
+
+
+def _names_by_owner(fleet: Fleet) -> dict[str, list[str]]:
+    """Ids of events that belong to each node, a few for each."""
+    owners = [owner for owner, _ in _owners(fleet)]
+    found: dict[str, list[str]] = {name: [] for name in NODES}
+    for number in range(1_000):
+        some = found[owners[partition_in({}, "shop", f"hourly-{number}", len(owners))]]
+        if len(some) < 3:
+            some.append(f"hourly-{number}")
+    return found
+
+
+def _put_all(fleet: Fleet, names: list[str], receiver: Receiver) -> list[int]:
+    """Ask the first node for all of them at once; how it answered each."""
+    body = {"to": receiver.url("/ok"), "in": "1h"}
+    with ThreadPoolExecutor(len(names)) as clients:
+        answers = clients.map(
+            lambda name: fleet.nodes["n1"].call("PUT", f"/v1/tenants/shop/events/{name}", body), names
+        )
+        return [answer.status for answer in answers]
+
+
+def _owners(fleet: Fleet) -> list[tuple[str, int]]:
+    return [(part["owner"], part["epoch"]) for part in fleet.view("n3")["partitions"]]

@@ -93,18 +93,28 @@ def test_on_a_full_disk_stored_events_still_go_out(small_disk: Path, tmp_path: P
 
 def test_a_write_that_finds_no_room_is_refused_and_the_next_one_works(tmp_path: Path, strace: Strace) -> None:
     machine = Machine(tmp_path)
-    machine.start(*strace("inject=write:error=ENOSPC:when=6", file=machine.store / FIRST_LOG))
+    machine.start(*strace("inject=write:error=ENOSPC:when=12", file=machine.store / FIRST_LOG))
     with machine, Receiver() as receiver:
+        # One at a time, so that the write that fails is one of a new event.
+        path = "/v1/tenants/one-by-one/events"
+        answers = [machine.call("POST", path, {"in": "1h", "to": "queue:q", "id": f"e{n}"}) for n in range(12)]
+        statuses = [answer.status for answer in answers]
+        assert sorted(statuses) == [201] * 11 + [507]
+        refused = statuses.index(507)
+        assert refused < 11, "the next one works"
+        assert "make room" in answers[refused].json["detail"]
         load = Load(machine, receiver, Shape(events=60, clients=2, lead_ms=200), 1)
         load.run()
-        load.drain()
         machine.kill()
         machine.start()
         load.drain()
         assert load.violations() == []
+        for number, status in enumerate(statuses):
+            stored = machine.call("GET", f"{path}/e{number}").status
+            assert stored == (200 if status == 201 else 404)
 
 
-@pytest.mark.parametrize("options", [(), ("--gateways", "1")])
+@pytest.mark.parametrize("options", [(), ("--gateways", "1"), ("--gateways", "2")])
 def test_a_failed_sync_ends_the_process(tmp_path: Path, strace: Strace, options: tuple[str, ...]) -> None:
     machine = Machine(tmp_path, *options)
     machine.start(*strace("inject=fdatasync:error=EIO:when=12", file=machine.store / FIRST_LOG))

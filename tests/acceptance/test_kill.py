@@ -49,5 +49,4 @@ def test_a_kill_in_the_middle_of_deliveries_repeats_them_under_the_same_names(tm
             machine.until_status(f"e{number}", "delivered")
         first, second = receiver.received[:50], receiver.received[50:]
         assert {(each.id, each.occurrence) for each in first} == {(each.id, each.occurrence) for each in second}
-        assert {each.epoch for each in first} == {1}
-        assert {each.epoch for each in second} == {2}
+        assert max(each.epoch for each in first) < min(each.epoch for each in second)

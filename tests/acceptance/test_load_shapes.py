@@ -91,12 +91,13 @@ def test_a_backlog_goes_out_oldest_first(tmp_path: Path) -> None:
         machine.start()
         watch = Watch(machine)
         until(lambda: watch.look() and receiver.counts["/ok"] >= HERD, lambda: f"all gone, {receiver.counts['/ok']}")
-        late = [json.loads(each.body) for each in receiver.received if each.epoch == 2]
+        last_epoch = max(each.epoch for each in receiver.received)
+        late = [json.loads(each.body) for each in receiver.received if each.epoch == last_epoch]
         for target in (0, 1):
             mine = [place for place in late if place % 2 == target]
             displaced = [abs(here - there) for here, there in zip(mine, sorted(mine), strict=True)]
             # Oldest first, in steps: an order by chance would be out of place by a third of the whole, on average.
-            assert sum(displaced) / len(displaced) < HERD / 5
+            assert sum(displaced) / len(displaced) < HERD / 10
             assert max(mine[: len(mine) // 10]) < HERD / 2
 
 

@@ -10,7 +10,7 @@ def metric(name: str, kind: str, help: str, value: float) -> list[str]:
     return [
         f"# HELP {name} {help}",
         f"# TYPE {name} {kind}",
-        f"{name} {value:g}" if kind == "gauge" else f"{name} {value}",
+        f"{name} {value:.15g}",  # Bytes of memory have more digits than the six that `g` alone would keep.
     ]
 
 

@@ -1,20 +1,24 @@
-"""The loader: how it passes by events that have no room, and comes back for them."""
+"""The loader: near before far, oldest first after an outage, past events that have no room, and back for them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from random import Random
 
 import pytest
 from msgspec.structs import replace
 
 from everbell.channels.port import Delivery
+from everbell.core.event import Event
 from everbell.core.retry import DELIVERED, Outcome
 from everbell.core.tenant import Tenant
+from everbell.core.time import HOUR_MS
 from everbell.engine.engine import EngineSettings
-from everbell.stores.port import Page
+from everbell.stores.port import Page, Poison
 from tests.unit.engine.stage import Stage, play
 
 SMALL = EngineSettings(memory_bytes=50_000, page_events=16)
+ROOMY = EngineSettings(memory_bytes=200_000, page_events=50)
 SECOND_MS = 1_000
 CROWDED = "https://crowded.example"
 
@@ -116,3 +120,75 @@ def test_an_event_that_a_store_took_for_one_of_the_herd_is_found_on_the_way_back
         assert "other" in stage.receiver.names
 
     play(scene, tenants=[Tenant(in_flight=4)], settings=SMALL, partitions=1)
+
+
+async def leave_a_backlog(stage: Stage, events: int) -> None:
+    """Events at random places, one a millisecond, all past due when the engine comes back."""
+    numbers = list(range(events))
+    Random(1).shuffle(numbers)
+    for number in numbers:
+        await stage.schedule(f"{number}", HOUR_MS + number)
+    await stage.engine.stop()
+    await stage.pass_ms(2 * HOUR_MS)
+
+
+def test_after_an_outage_the_oldest_go_first_though_memory_holds_a_few_only() -> None:
+    async def scene(stage: Stage) -> None:
+        await leave_a_backlog(stage, 1_000)
+        stage.receiver.takes_s = 0.002
+        await stage.restart(settings=ROOMY)
+        await stage.pass_ms(60_000)
+
+        places = [int(name) for name in stage.receiver.names]
+        displaced = [abs(here - there) for here, there in zip(places, range(1_000), strict=True)]
+        # Half of the memory is 100 events of the 1,000; they lie in 32 partitions.
+        assert sum(displaced) / 1_000 < 60
+        assert max(displaced) < 300
+
+    play(scene, tenants=[Tenant(in_flight=8)], partitions=32)
+
+
+def test_what_is_far_away_is_not_read_until_it_is_near() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.schedule("far", HOUR_MS)
+        await stage.schedule("near", 4_000)
+        await stage.restart()
+        await stage.pass_ms(100)
+        assert [entry.event.payload for entry in stage.engine.floor.entries.values()] == [b"near"]
+
+        await stage.pass_ms(2 * HOUR_MS)
+        assert [got.at - stage.start_at for got in stage.receiver.got] == [4_000, HOUR_MS]
+
+    play(scene)
+
+
+def test_a_row_that_cannot_be_read_is_set_aside_and_its_neighbours_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.schedule("before", HOUR_MS)
+        bad = await stage.schedule("bad", HOUR_MS + 1)
+        await stage.schedule("after", HOUR_MS + 2)
+        buried: list[Poison] = []
+        read_page, bury = stage.store.page, stage.store.bury
+
+        async def page(*arguments: object) -> Page:
+            found = await read_page(*arguments)  # type: ignore[arg-type]
+            sound = [event for event in found.events if event.sequence != bad.sequence]
+            poison = [poison_of(event) for event in found.events if event.sequence == bad.sequence]
+            return Page(sound, found.more, found.next_at, poison)
+
+        async def note(poison: Poison) -> None:
+            buried.append(poison)
+            await bury(poison)
+
+        monkeypatch.setattr(stage.store, "page", page)
+        monkeypatch.setattr(stage.store, "bury", note)
+        await stage.pass_ms(2 * HOUR_MS)
+
+        assert stage.receiver.names == ["before", "after"]
+        assert [poison.sequence for poison in buried] == [bad.sequence]
+
+    play(scene, partitions=1)
+
+
+def poison_of(event: Event) -> Poison:
+    return Poison(event.partition, event.run_at, event.sequence, b"?", "not an event")

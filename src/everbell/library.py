@@ -90,13 +90,10 @@ class Everbell(AsyncClient):
         if self._engine is not None:
             raise EverbellError("this Everbell has been started")
         store = open_store(self._store) if isinstance(self._store, str) else self._store
-        # The program itself chooses the targets, so there is nobody to guard it against.
-        http = HttpChannel(HttpPool(guard=None), self._clock)
-        channels: dict[str, Channel] = {"http": http, "https": http, "handler": self._handlers}
         is_node = isinstance(self._store, str)
         self._engine = engine = await Engine.start(
             store,
-            channels,
+            {**self._ways_out(), "handler": self._handlers},
             self._tenants,
             self._clock,
             self._entropy,
@@ -125,6 +122,12 @@ class Everbell(AsyncClient):
             await cluster.stop((self._settings or EngineSettings()).drain_s)
         elif engine is not None:
             await engine.stop()
+
+    def _ways_out(self) -> dict[str, Channel]:
+        """The channels by scheme, beside that of the handlers."""
+        # The program itself chooses the targets, so there is nobody to guard it against.
+        http = HttpChannel(HttpPool(guard=None), self._clock)
+        return {"http": http, "https": http}
 
     async def _join(self, engine: Engine, url: str) -> Cluster:
         alone = url.partition(":")[0] in ONE_PROCESS

@@ -1,0 +1,168 @@
+"""Everbell on virtual time, for tests of programs that use it.
+
+The real engine with a store in memory. Nothing is sent: what would have gone out over HTTP is written down, and
+answered as the test says. Handlers are called for real.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from everbell.channels.port import Channel, Delivery
+from everbell.core.occurrence import Occurrence, occurrence_of
+from everbell.core.retry import DELIVERED, Outcome
+from everbell.core.tenant import Tenant
+from everbell.core.time import parse_duration
+from everbell.engine.engine import EngineSettings
+from everbell.entropy import SeededEntropy
+from everbell.errors import EverbellError
+from everbell.library import Everbell
+from everbell.stores.memory import MemoryStore
+from everbell.testing.virtual import START_AT, VirtualClock, VirtualLoop
+
+_SETTINGS = EngineSettings(watch_clock_s=86_400.0)
+"""Virtual time passes as fast as nothing happens in it."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WORDS = re.compile(r"\s*(week|day|hour|minute|second)s?\s*", re.IGNORECASE)
+_SETTLE_S = 0.0005
+"""Less than the millisecond that events are told apart by: whatever is due now has happened when it has passed."""
+
+
+class Attempted(Struct, frozen=True):
+    """An attempt at delivering over HTTP."""
+
+    to: str
+    occurrence: Occurrence
+    at: datetime
+    outcome: Outcome
+
+    @property
+    def payload(self) -> Any:
+        return self.occurrence.payload
+
+    @property
+    def id(self) -> str:
+        return self.occurrence.id
+
+
+class _Recorder:
+    """A channel that sends nothing."""
+
+    holds = False
+
+    def __init__(self, bell: VirtualBell) -> None:
+        self._bell = bell
+
+    def start(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            if delivery.begin():
+                # Not at once, as no receiver answers at once.
+                asyncio.get_running_loop().call_soon(self._attempt, delivery)
+
+    def _attempt(self, delivery: Delivery) -> None:
+        delivery.settle(self._bell._attempted(delivery))
+
+    async def close(self) -> None:
+        pass
+
+
+class VirtualBell(Everbell):
+    """An `Everbell` whose time passes only when the test says so.
+
+        async def test_a_reminder(bell):
+            await bell.schedule({"user": 7}, to="https://shop.example/remind", in_="3d")
+            await bell.advance("3 days")
+            assert [delivered.payload for delivered in bell.delivered] == [{"user": 7}]
+
+    It needs a loop on virtual time: take the fixture `bell`, or run the test with `run_virtual`.
+    """
+
+    def __init__(
+        self, tenant: str = "default", *, policies: tuple[Tenant, ...] = (), start: datetime | None = None
+    ) -> None:
+        super().__init__(MemoryStore(), tenant, policies=policies, settings=_SETTINGS, entropy=SeededEntropy(0))
+        self.attempts: list[Attempted] = []
+        """Every attempt over HTTP, in order."""
+        self._start_at = START_AT if start is None else int((start - _EPOCH) / timedelta(milliseconds=1))
+        self._answers: dict[str, deque[Outcome]] = {}
+
+    async def start(self) -> None:
+        """Begin. Raises `EverbellError` on a loop that has real time."""
+        loop = asyncio.get_running_loop()
+        if not isinstance(loop, VirtualLoop):
+            raise EverbellError("this needs virtual time: take the fixture `bell`, or run the test with run_virtual")
+        self._clock = VirtualClock(loop, self._start_at)
+        await super().start()
+
+    @property
+    def now(self) -> datetime:
+        """The time, as the scheduler sees it."""
+        return _instant(self._clock.now())
+
+    @property
+    def delivered(self) -> list[Attempted]:
+        """What receivers over HTTP took, in order."""
+        return [attempt for attempt in self.attempts if attempt.outcome is DELIVERED]
+
+    def answer(self, to: str, *answers: int | str) -> None:
+        """What the receiver at a URL answers next, one after the other: a status, `timeout`, or `lost`. Then 200."""
+        self._answers.setdefault(to, deque()).extend(map(_outcome, answers))
+
+    async def advance(self, duration: str | float | timedelta) -> None:
+        """Let time pass, with everything that happens in it: `"3 days"`, `"90s"`, `1.5` (seconds), a timedelta."""
+        await asyncio.sleep(_milliseconds(duration) / 1_000)
+        await asyncio.sleep(_SETTLE_S)
+
+    async def advance_to(self, instant: datetime) -> None:
+        """Let time pass until an instant."""
+        left = instant - self.now
+        if left < timedelta(0):
+            raise EverbellError(f"it is {self.now} already: time does not go back")
+        await self.advance(left)
+
+    def _ways_out(self) -> dict[str, Channel]:
+        recorder = _Recorder(self)
+        return {"http": recorder, "https": recorder}
+
+    def _attempted(self, delivery: Delivery) -> Outcome:
+        event = delivery.event
+        answers = self._answers.get(event.to)
+        outcome = answers.popleft() if answers else DELIVERED
+        occurrence = occurrence_of(event, delivery.attempt, delivery.epoch)
+        self.attempts.append(Attempted(event.to, occurrence, _instant(self._clock.now()), outcome))
+        return outcome
+
+
+def _instant(at: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=at)
+
+
+def _milliseconds(duration: str | float | timedelta) -> int:
+    if isinstance(duration, timedelta):
+        return int(duration / timedelta(milliseconds=1))
+    if isinstance(duration, str):
+        return parse_duration(_WORDS.sub(lambda match: match[1][0].lower(), duration).strip(), "duration")
+    return int(duration * 1_000)
+
+
+def _outcome(answer: int | str) -> Outcome:
+    """As the channel for HTTP would see it."""
+    match answer:
+        case "timeout":
+            return Outcome("timeout", "no answer in time")
+        case "lost":
+            return Outcome("lost", "the connection broke")
+        case int() if 200 <= answer < 300:
+            return DELIVERED
+        case int() if 400 <= answer < 500 and answer not in (408, 409, 425, 429):
+            return Outcome("refused", f"status {answer}", answer)
+        case int():
+            return Outcome("failed", f"status {answer}", answer)
+    raise EverbellError(f"{answer!r} is no answer: use a status, 'timeout' or 'lost'")

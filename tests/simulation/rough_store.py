@@ -84,6 +84,7 @@ class RoughStore:
     def __init__(self, server: StoreServer, network: Network, process: Process, writer: str) -> None:
         self.partitions = server.inner.partitions
         self.epoch = server.inner.epoch
+        self.group_changes = server.inner.group_changes
         self.lost_replies = 0
         self._server = server
         self._inner = server.inner

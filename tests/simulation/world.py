@@ -91,6 +91,7 @@ class RoughStore:
     def __init__(self, inner: Store, dice: random.Random, full: float) -> None:
         self.inner = inner
         self.partitions = inner.partitions
+        self.group_changes = inner.group_changes
         self._dice = dice
         self.full = full
         self.refused = 0

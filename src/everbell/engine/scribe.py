@@ -29,7 +29,7 @@ Done = Callable[[Mapping[int, Refusal] | StoreError], None]
 Read = Callable[[], Awaitable[object]]
 
 GROUP_CHANGES_MAX = 1_000
-"""A group is one atomic write; a larger one would save little of the fsync and hold up the loop for longer."""
+"""Of one unit, which is stored in one atomic write. How many make a good group of units, the store knows."""
 READS_PER_WRITE = 2
 INTAKE_CHANGES_MAX = 50_000
 _FULL_RETRY_S = 0.5
@@ -217,12 +217,12 @@ class Scribe:
 
     def _next_group(self) -> list[Unit]:
         group: list[Unit] = []
-        size = 0
-        while self._units and size < GROUP_CHANGES_MAX:
+        size, enough = 0, self._store.group_changes
+        while self._units and size < enough:
             unit = self._units.popleft()
             size += len(unit.changes)
             group.append(unit)
-        while self._intake and size < GROUP_CHANGES_MAX:
+        while self._intake and size < enough:
             unit = self._intake.popleft()
             size += len(unit.changes)
             self._intake_size -= len(unit.changes)

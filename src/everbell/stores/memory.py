@@ -40,6 +40,8 @@ from everbell.stores.semantics import check_claim, check_fence, check_raise, is_
 class MemoryStore:
     """See the port."""
 
+    group_changes = 1_000
+
     def __init__(self, partitions: int = 256) -> None:
         self.partitions = partitions
         self.epoch = 0

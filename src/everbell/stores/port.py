@@ -155,6 +155,9 @@ class Store(Protocol):
     epoch: int
     """The highest epoch that was in force for any partition when the store was opened, or that was written since."""
 
+    group_changes: int
+    """How many changes make a good apply: more would save little, and hold up whoever waits for the next."""
+
     async def claim(self, cluster: str) -> int:
         """Belong to a cluster, once and for all: the first that claims it.
 

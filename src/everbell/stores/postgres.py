@@ -48,6 +48,7 @@ class PostgresStore:
 
     partitions: int
     epoch: int
+    group_changes = 3_000
 
     def __init__(
         self,

@@ -57,6 +57,7 @@ class RocksdbStore:
 
     partitions: int
     epoch: int
+    group_changes = 1_000
 
     def __init__(
         self,

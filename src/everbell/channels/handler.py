@@ -36,6 +36,7 @@ class HandlerChannel:
 
     def __init__(self) -> None:
         self._handlers: dict[str, Callable[[Occurrence], Awaitable[object]]] = {}
+        """By target."""
         self._queue: deque[Delivery] = deque()
         self._handled: list[Delivery] = []
         self._starting = False
@@ -46,7 +47,8 @@ class HandlerChannel:
 
     def register(self, name: str, handler: Handler) -> None:
         """Deliver `handler:name` to this function from now on."""
-        self._handlers[name] = handler if inspect.iscoroutinefunction(handler) else self._in_thread(handler)
+        called = handler if inspect.iscoroutinefunction(handler) else self._in_thread(handler)
+        self._handlers[f"handler:{name}"] = called
 
     def start(self, deliveries: Sequence[Delivery]) -> None:
         self._queue.extend(deliveries[0].desk.begin_all(deliveries))
@@ -79,14 +81,16 @@ class HandlerChannel:
             while self._queue:
                 delivery = self._queue.popleft()
                 self._deadlines[runner] = now() + delivery.tenant.timeout_ms / 1_000
-                self._run_soon()
-                self._sweep_soon()
-                outcome = await self._call(delivery, runner)
+                if self._queue and not self._starting:
+                    self._run_soon()
+                if self._sweeper is None:
+                    self._sweep_soon()
+                failure = await self._call(delivery, runner)
                 self._deadlines[runner] = float("inf")
-                if outcome is DELIVERED:
+                if failure is None:
                     self._done(delivery)
                 else:
-                    delivery.settle(outcome)
+                    delivery.settle(failure)
         finally:
             del self._deadlines[runner]
 
@@ -101,11 +105,12 @@ class HandlerChannel:
         if handled:
             handled[0].desk.settle_all(handled, DELIVERED)
 
-    async def _call(self, delivery: Delivery, runner: asyncio.Task[None]) -> Outcome:
+    async def _call(self, delivery: Delivery, runner: asyncio.Task[None]) -> Outcome | None:
+        """Call the handler; returns what went wrong, if anything did."""
         event = delivery.event
-        name = event.to.partition(":")[2]
-        handler = self._handlers.get(name)
+        handler = self._handlers.get(event.to)
         if handler is None:
+            name = event.to.partition(":")[2]
             return Outcome("failed", f"there is no handler named {name!r} in this process")
         try:
             await handler(occurrence_of(event, delivery.attempt, delivery.epoch))
@@ -124,7 +129,7 @@ class HandlerChannel:
                 # However the handler took its cancellation, the runner is free for the next event and its deadline.
                 self._overdue.discard(runner)
                 runner.uncancel()
-        return DELIVERED
+        return None
 
     def _in_thread(self, handler: Handler) -> Callable[[Occurrence], Awaitable[object]]:
         async def call(occurrence: Occurrence) -> object:

@@ -113,4 +113,5 @@ class Agenda:
 
 
 def _order(entry: Entry) -> int:
-    return entry.event.order
+    event = entry.event
+    return event.due_at << 56 | event.sequence  # `Event.order`, without two calls.

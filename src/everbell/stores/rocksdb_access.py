@@ -101,6 +101,15 @@ def scan(db: Rdict, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         raise StoreBroken("reading ended too early: end the process and start again; what was acknowledged is safe")
 
 
+def first_key(db: Rdict, start: bytes, end: bytes) -> bytes | None:
+    """The first key from `start` up to, without, `end`."""
+    cursor = db.iter(_until(end))
+    cursor.seek(start)
+    key: bytes | None = cursor.key() if cursor.valid() else None
+    cursor.status()
+    return key
+
+
 def _until(end: bytes) -> ReadOptions:
     bounds = ReadOptions()
     bounds.set_iterate_upper_bound(end)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from rocksdict import Rdict
 
 from everbell.stores import rocksdb_keys as keys
-from everbell.stores.rocksdb_access import scan
+from everbell.stores.rocksdb_access import first_key
 from everbell.stores.rocksdb_rows import numbers_row, read_numbers
 
 ENDS_PER_LOOK = 400
@@ -64,7 +64,7 @@ class Fronts:
     def _look(self, db: Rdict, partition: int) -> None:
         prefix = keys.partition_prefix(b"E", partition)
         front_at = self._rung_at - BEHIND_MS
-        for key, _ in scan(db, prefix + keys.within(self.at[partition], 0), keys.after_prefix(prefix)):
-            front_at = min(front_at, keys.place_of(key)[0])
-            break
-        self.at[partition] = max(self.at[partition], front_at)
+        if front_at <= self.at[partition]:
+            return
+        key = first_key(db, prefix + keys.within(self.at[partition], 0), prefix + keys.within(front_at, 0))
+        self.at[partition] = front_at if key is None else keys.place_of(key)[0]

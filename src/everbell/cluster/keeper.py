@@ -41,20 +41,27 @@ class Keeper:
         self._quiet_until_ms: dict[int, int] = {}
         """For partitions that were taken from a dead owner: until when that one's requests may be on their way."""
         self._wake = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._runner: asyncio.Task[None] | None = None
+        self._hand_overs: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        self._begin(self._run())
+        self._runner = asyncio.get_running_loop().create_task(self._run(), name="everbell-keeper")
 
     async def stop(self) -> None:
         """Touch nothing any more."""
-        for task in self._tasks:
+        tasks = [*self._hand_overs, *([self._runner] if self._runner is not None else [])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def want(self, start: Start) -> None:
         """The partition is ours."""
         self._wanted[start.partition] = start
+        if start.clean:
+            self._quiet_until_ms.pop(start.partition, None)
+        else:
+            # From here on, for it may have to go to somebody else before the store lets it start.
+            self._quiet_until_ms[start.partition] = self._clock.elapsed_ms() + self._settings.quiet_ms
         self._wake.set()
 
     def cede(self, ceded: Ceded) -> None:
@@ -80,6 +87,9 @@ class Keeper:
     def lose_everything(self) -> None:
         """This incarnation owns nothing any more, whatever it was doing."""
         self._wanted.clear()
+        # The next incarnation may own the same partitions: nothing of this one may let go of them then.
+        for hand_over in self._hand_overs:
+            hand_over.cancel()
         self._engine.drop(list(self._engine.epochs))
 
     @property
@@ -137,5 +147,5 @@ class Keeper:
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._hand_overs.add(task)
+        task.add_done_callback(self._hand_overs.discard)

@@ -260,8 +260,30 @@ def test_the_calendar_has_an_end() -> None:
     assert timetable.after(last) == (None, 0)
 
 
+def test_every_zone_is_known() -> None:
+    names = available_timezones()
+    assert len(names) > 400
+    assert [name for name in sorted(names) if check_zone(name) != name] == []
+
+
 @pytest.mark.parametrize(
-    "name", ["Europe/Atlantis", "", "../etc/passwd", "/etc/localtime", "Europe", "UTC\0", "+02:00"]
+    "name",
+    [
+        "Europe/Atlantis",
+        "",
+        "../etc/passwd",
+        "/etc/localtime",
+        "Europe",
+        "UTC\0",
+        "+02:00",
+        "localtime",
+        "right/Europe/Berlin",
+        "tzdata.zi",
+        "zone.tab",
+        "Europe//Berlin",
+        "Z" * 5_000,
+        "ü",
+    ],
 )
 def test_zones_have_names(name: str) -> None:
     with pytest.raises(InvalidInput, match="is not a time zone such as"):

@@ -29,7 +29,7 @@ from everbell.stores import rocksdb_keys as keys
 from everbell.stores.port import Add, Change, Counts, Filter, Found, Page, Poison, Refusal
 from everbell.stores.rocksdb_access import open_database, reading, scan, store_error
 from everbell.stores.rocksdb_batch import Batch
-from everbell.stores.rocksdb_directory import Marker, claim, free_bytes, log_bytes, mark, settle, sync_above
+from everbell.stores.rocksdb_directory import Marker, claim, copy_log, free_bytes, log_bytes, mark, settle, sync_above
 from everbell.stores.rocksdb_find import Search
 from everbell.stores.rocksdb_fronts import Fronts
 from everbell.stores.rocksdb_reads import read_blocked, read_heads, read_line, read_one, read_page
@@ -235,7 +235,7 @@ class RocksdbStore:
 
     async def backup(self, path: str) -> None:
         """See the port. The directory must not exist; it appears when the copy is complete."""
-        await asyncio.to_thread(_copy, self._db, self._marker, path)
+        await asyncio.to_thread(_copy, self._db, self._marker, self._directory, path)
 
     async def close(self) -> None:
         """See the port."""
@@ -300,7 +300,7 @@ def _shape(marker: Marker) -> bytes:
     return numbers_row([marker.format, marker.partitions])
 
 
-def _copy(db: Rdict, marker: Marker, path: str) -> None:
+def _copy(db: Rdict, marker: Marker, directory: Path, path: str) -> None:
     target = Path(path).expanduser()
     part = target.with_name(target.name + ".part")
     for place in (target, part):
@@ -310,6 +310,7 @@ def _copy(db: Rdict, marker: Marker, path: str) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         db.flush()  # Lets go of the interpreter, unlike the checkpoint, which would otherwise do this itself.
         Checkpoint(db).create_checkpoint(str(part))
+        copy_log(directory, part)  # After the store: the log has to know all epochs that the store knows.
         mark(part, marker)
         part.rename(target)
         sync_above(target)

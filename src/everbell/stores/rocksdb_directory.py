@@ -25,7 +25,9 @@ PARTITIONS_MAX = 0xFFFF
 
 MARKER = "everbell.json"
 _DRAFT = "everbell.json.new"
-_NOT_OURS_BUT_HARMLESS = {"lost+found", "cluster"}  # of the file system, and of the log (logs/local.py)
+LOG_FOLDER = "cluster"
+"""Where the log of a cluster of one machine lies (logs/local.py): not ours, but part of what is backed up."""
+_NOT_OURS_BUT_HARMLESS = {"lost+found", LOG_FOLDER}
 
 
 class Marker(msgspec.Struct, frozen=True):
@@ -34,6 +36,19 @@ class Marker(msgspec.Struct, frozen=True):
     format: int
     partitions: int
     created_at: int
+
+
+def copy_log(directory: Path, copy: Path) -> None:
+    """Copy the log that lies beside a store, if there is one. It is small, and its reader mends a torn end."""
+    source, target = directory / LOG_FOLDER, copy / LOG_FOLDER
+    if not source.exists():
+        return
+    target.mkdir()
+    for file in sorted(source.iterdir()):
+        with (target / file.name).open("xb") as written:
+            written.write(file.read_bytes())
+            written.flush()
+            os.fsync(written.fileno())
 
 
 def claim(directory: Path, partitions: int, created_at: int) -> tuple[Marker, bool]:

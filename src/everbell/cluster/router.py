@@ -21,7 +21,7 @@ from everbell.core.spec import Draft
 from everbell.engine.bulk import in_bulk
 from everbell.engine.operations import Operations
 from everbell.engine.port import OperationsPort, Seen
-from everbell.errors import EverbellError, NotOwner, Overloaded
+from everbell.errors import EverbellError, NotOwner, OutcomeUnknown, Overloaded
 from everbell.stores.port import Counts, Filter
 
 MOVE_S = 5.0
@@ -100,7 +100,7 @@ class RoutedOperations:
             return seen
         try:
             return await (await self._operations(owner)).get(tenant, event_id)
-        except Overloaded:
+        except (Overloaded, OutcomeUnknown):
             return seen
 
     async def find(self, filter: Filter, cursor: str | None, limit: int) -> tuple[list[Seen], str | None]:

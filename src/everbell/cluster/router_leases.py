@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from everbell.channels.queue import Lease, partition_in
 from everbell.cluster.node import ClusterNode
@@ -16,7 +17,7 @@ from everbell.cluster.port import Peers
 from everbell.core.retry import Outcome
 from everbell.engine.leases import Leases
 from everbell.engine.port import LeasesPort
-from everbell.errors import EverbellError
+from everbell.errors import EverbellError, NotOwner
 
 _SLICE_MS = 1_000
 """How long one question to another node waits. Nobody can take a question back, so it is asked again instead."""
@@ -40,12 +41,10 @@ class RoutedLeases:
         self._turn += 1
         owners = [self._node.me, *others]
         start = self._turn % len(owners)
-        over = asyncio.Event()
         for owner in owners[start:] + owners[:start]:
-            if leases := await self._ask(owner, tenant, queue, limit, 0, lease_ms, over):
+            if leases := await self._first([owner], tenant, queue, limit, 0, lease_ms):
                 return leases
-        asked = [self._ask(owner, tenant, queue, limit, wait_ms, lease_ms, over) for owner in owners]
-        return await self._first(tenant, queue, [asyncio.ensure_future(question) for question in asked], over)
+        return await self._first(owners, tenant, queue, limit, wait_ms, lease_ms)
 
     async def acknowledge(self, tenant: str, queue: str, tokens: Sequence[str]) -> list[str]:
         """See the port."""
@@ -91,29 +90,35 @@ class RoutedLeases:
                 return leases
 
     async def _first(
-        self, tenant: str, queue: str, asked: list[asyncio.Future[list[Lease]]], over: asyncio.Event
+        self, owners: list[str], tenant: str, queue: str, limit: int, wait_ms: int, lease_ms: int | None
     ) -> list[Lease]:
-        """The first answer with something in it. Whoever answers after that gets its events back."""
+        """The first answer with something in it. Whoever answers besides gets its events back."""
+        over = asyncio.Event()
+        asked = [
+            asyncio.ensure_future(self._ask(owner, tenant, queue, limit, wait_ms, lease_ms, over)) for owner in owners
+        ]
+        surplus = list(asked)
         waiting = set(asked)
         try:
             while waiting:
                 done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 # In the order in which they were asked, so that the same happens in every run.
-                leases = [lease for question in asked if question in done for lease in question.result()]
-                if leases:
-                    return leases
+                for question in [each for each in asked if each in done]:
+                    surplus.remove(question)
+                    if leases := question.result():
+                        return leases
             return []
         finally:
             over.set()
-            for question in asked:
-                if not question.done():
-                    self._give_back_late(tenant, queue, question)
+            for question in surplus:
+                self._give_back_late(tenant, queue, question)
 
     def _give_back_late(self, tenant: str, queue: str, question: asyncio.Future[list[Lease]]) -> None:
         async def give_back() -> None:
             leases = await question
             if leases:
-                await self.give_back(tenant, queue, [lease.token for lease in leases])
+                with suppress(EverbellError):  # Then they run out.
+                    await self.give_back(tenant, queue, [lease.token for lease in leases])
 
         task = asyncio.get_running_loop().create_task(give_back())
         self._late.add(task)
@@ -122,21 +127,37 @@ class RoutedLeases:
     async def _by_owner(
         self, tokens: Iterable[str], ask: Callable[[LeasesPort, list[str]], Awaitable[list[str]]]
     ) -> list[str]:
+        """Ask every owner about its own. Tokens of one that cannot be asked count as lost, unless there are no others:
+        what was done for some cannot be taken back, and what comes again can be told.
+        """
         value = self._node.value
         found: dict[str, list[str]] = {}
         lost: list[str] = []
         for token in tokens:
             partition = partition_in(token)
-            if partition is None or not 0 <= partition < len(value.partitions):
+            if partition is None or not 0 <= partition < len(value.partitions) or not value.partitions[partition].owner:
                 lost.append(token)
-                continue
-            owner = value.partitions[partition].owner
-            found.setdefault(owner, []).append(token)
-        for owner, some in found.items():
-            lost += await ask(await self._leases(owner), some) if owner else some
+            else:
+                found.setdefault(value.partitions[partition].owner, []).append(token)
+
+        async def ask_one(owner: str, some: list[str]) -> list[str] | EverbellError:
+            try:
+                return await ask(await self._leases(owner), some)
+            except EverbellError as failed:
+                return failed
+
+        answers = await asyncio.gather(*(ask_one(owner, some) for owner, some in found.items()))
+        failures = [answer for answer in answers if isinstance(answer, EverbellError)]
+        if failures and len(failures) == len(answers):
+            raise failures[0]
+        for some, answer in zip(found.values(), answers, strict=True):
+            lost += some if isinstance(answer, EverbellError) else answer
         return lost
 
     async def _leases(self, owner: str) -> LeasesPort:
         if owner == self._node.me:
             return self._near
-        return (await self._peers.reach(self._node.value.members[owner])).leases
+        member = self._node.value.members.get(owner)
+        if member is None:
+            raise NotOwner("the node that gave the lease is gone")
+        return (await self._peers.reach(member)).leases

@@ -1,0 +1,233 @@
+"""Any node answers anything: who is asked, what is waited for, and what is not done twice."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from everbell.cluster.router import MOVE_S
+from everbell.core.cluster import Drain, Group, Percentage, SetStrategy
+from everbell.core.event import Event
+from everbell.core.ids import partition_of
+from everbell.engine.port import Seen
+from everbell.errors import EverbellError, NotFound, NotOwner, OutcomeUnknown
+from everbell.stores.port import Filter
+from tests.unit.cluster.stage import LEASE_MS, PARTITIONS, Resident, Town, in_town
+
+HOUR = 3_600_000
+_NAMELESS: dict[str, Any] = {}
+
+
+async def schedule(town: Town, node: Resident, name: str = "e", in_ms: int = HOUR, **fields: Any) -> Any:
+    [result] = await node.operations.schedule("shop", [town.draft(name, in_ms, **fields)])
+    return result
+
+
+async def scheduled(town: Town, node: Resident, name: str = "e", in_ms: int = HOUR, **fields: Any) -> str:
+    """An event that has to be made; its id."""
+    result = await schedule(town, node, name, in_ms, **fields)
+    assert isinstance(result, Seen), result
+    return result.event.id
+
+
+async def stored(town: Town, event_id: str) -> Event:
+    found = await town.store.get("shop", event_id)
+    assert isinstance(found, Event)
+    return found
+
+
+def test_what_has_no_name_stays_here() -> None:
+    async def scene(town: Town) -> None:
+        one, two = await town.grow("n1", "n2")
+        for _ in range(10):
+            assert (await stored(town, await scheduled(town, one))).partition in one.owned
+        assert one.peers.asked == []
+        assert one.operations.forwarded == two.operations.forwarded == 0
+
+    in_town(scene)
+
+
+@pytest.mark.parametrize("field", ["key", "id"])
+def test_a_name_decides_who_owns_it(field: str) -> None:
+    async def scene(town: Town) -> None:
+        one, _ = await town.grow("n1", "n2")
+        name = town.key_of("n2")
+        event_id = await scheduled(town, one, **{field: name})  # type: ignore[arg-type]
+        assert (await stored(town, event_id)).partition == partition_of("shop", name, PARTITIONS)
+        assert one.peers.asked == ["n2"]
+
+    in_town(scene)
+
+
+def test_a_batch_goes_to_each_owner_once_and_comes_back_in_order() -> None:
+    async def scene(town: Town) -> None:
+        one, _, _ = await town.grow("n1", "n2", "n3")
+        drafts = [town.draft(str(number), HOUR, id=f"id-{number}") for number in range(50)]
+        ids = await one.operations.schedule_ids("shop", drafts)
+        assert ids == [f"id-{number}" for number in range(50)]
+        assert sorted(one.peers.asked) == ["n2", "n3"]
+
+    in_town(scene)
+
+
+def test_everything_can_be_asked_of_everybody() -> None:
+    async def scene(town: Town) -> None:
+        one, two = await town.grow("n1", "n2")
+        edge = await town.start("edge", gateway=True)
+        for node in (one, two, edge):
+            made = await scheduled(town, two)
+            own = await scheduled(town, node, id=f"own-{node.name}", key=town.key_of("n2"))
+            for event_id in (made, own):
+                assert (await node.operations.get("shop", event_id)).status == "scheduled"
+                changed = await node.operations.change("shop", event_id, {"tags": ("new",)}, None)
+                assert changed.event.version == 2
+                assert (await node.operations.ring("shop", event_id)).event.id == event_id
+                await asyncio.sleep(0.1)
+                assert (await node.operations.get("shop", event_id)).status == "delivered"
+            replaced = await node.operations.replace(
+                "shop", f"put-{node.name}", town.draft("p", HOUR, id=f"put-{node.name}"), None
+            )
+            assert replaced.created
+            cancelled = await node.operations.cancel("shop", f"put-{node.name}")
+            assert cancelled.status == "cancelled"
+            with pytest.raises(NotFound):
+                await node.operations.cancel("shop", "nothing")
+        assert edge.owned == set()
+        assert len(two.receiver.names) == 6
+
+    in_town(scene)
+
+
+def test_many_are_cancelled_wherever_they_are() -> None:
+    async def scene(town: Town) -> None:
+        one, _, _ = await town.grow("n1", "n2", "n3")
+        for number in range(20):
+            await scheduled(town, one, id=f"id-{number}", tags=("old",))
+        assert await one.operations.cancel_matching(Filter("shop", tag="old")) == 20
+        assert (await one.operations.counts())["shop"].cancelled == 20
+
+    in_town(scene)
+
+
+def test_a_gateway_spreads_what_has_no_name_over_the_owners() -> None:
+    async def scene(town: Town) -> None:
+        await town.grow("n1", "n2")
+        edge = await town.start("edge", gateway=True)
+        for _ in range(4):
+            await scheduled(town, edge)
+        assert sorted(edge.peers.asked) == ["n1", "n1", "n2", "n2"]
+
+    in_town(scene)
+
+
+def test_a_partition_that_moves_goes_on_taking_events() -> None:
+    async def scene(town: Town) -> None:
+        one, two = await town.grow("n1", "n2")
+        two.receiver.answer = lambda delivery: None
+        key = town.key_of("n2")
+        await scheduled(town, two, "slow", 0, key=key)
+        await asyncio.sleep(0.1)
+        one.node.append(Drain("n2"))
+        await asyncio.sleep(0.5)
+        assert town.owner_of(partition_of("shop", key, PARTITIONS)) == "n2", "it waits for its receiver"
+        await scheduled(town, one, "next", 0, key=key)
+        two.receiver.settle("slow")
+        await asyncio.sleep(1)
+        assert town.owner_of(partition_of("shop", key, PARTITIONS)) == "n1"
+        assert (two.receiver.names, one.receiver.names) == (["slow"], ["next"])
+
+    in_town(scene)
+
+
+def test_a_request_waits_for_a_take_over() -> None:
+    async def scene(town: Town) -> None:
+        one, _ = await town.grow("n1", "n2")
+        event_id = await scheduled(town, one, key=town.key_of("n2"))
+        await town.nodes.pop("n2").die()
+        began_at = town.clock.now()
+        changed = await one.operations.change("shop", event_id, {"tags": ("new",)}, None)
+        assert changed.event.version == 2
+        assert LEASE_MS / 2 < town.clock.now() - began_at < 2 * LEASE_MS
+
+    in_town(scene)
+
+
+def test_what_cannot_be_reached_for_long_is_refused_as_not_done() -> None:
+    async def scene(town: Town) -> None:
+        one, _ = await town.grow("n1", "n2")
+        one.peers.cut.add("n2")
+        began_at = town.clock.now()
+        result = await schedule(town, one, id=town.key_of("n2"))
+        assert isinstance(result, NotOwner)
+        assert MOVE_S * 1_000 <= town.clock.now() - began_at < MOVE_S * 1_000 + 500
+        assert await town.store.get("shop", town.key_of("n2")) is None
+        with pytest.raises(NotOwner):
+            await one.operations.replace("shop", town.key_of("n2"), town.draft("e", HOUR), None)
+
+    in_town(scene)
+
+
+def test_some_of_a_batch_may_be_refused_while_others_are_made() -> None:
+    async def scene(town: Town) -> None:
+        one, _ = await town.grow("n1", "n2")
+        one.peers.cut.add("n2")
+        drafts = [town.draft("e", HOUR, id=town.key_of(name)) for name in ("n1", "n2")]
+        results = await one.operations.schedule("shop", drafts)
+        assert [type(result) for result in results] == [Seen, NotOwner]
+
+    in_town(scene)
+
+
+def test_what_is_not_known_is_not_repeated() -> None:
+    async def scene(town: Town) -> None:
+        one, two = await town.grow("n1", "n2")
+        one.peers.forgetful.add("n2")
+        assert isinstance(await schedule(town, one, key=town.key_of("n2")), OutcomeUnknown)
+        assert (await two.operations.counts())["shop"].pending == 1
+        event_id = await scheduled(town, two)
+        with pytest.raises(OutcomeUnknown):
+            await one.operations.change("shop", event_id, {"tags": ("new",)}, None)
+        assert (await stored(town, event_id)).version == 2
+
+    in_town(scene)
+
+
+@pytest.mark.parametrize("how", ["cut", "forgetful"])
+def test_what_can_be_seen_is_seen_although_its_owner_is_out_of_reach(how: str) -> None:
+    async def scene(town: Town) -> None:
+        one, two = await town.grow("n1", "n2")
+        event_id = await scheduled(town, two)
+        getattr(one.peers, how).add("n2")
+        assert (await one.operations.get("shop", event_id)).status == "scheduled"
+
+    in_town(scene)
+
+
+def test_a_node_out_of_the_cluster_takes_nothing_for_itself() -> None:
+    async def scene(town: Town) -> None:
+        one, two = await town.grow("n1", "n2")
+        one.log.is_away = True
+        await asyncio.sleep(2 * LEASE_MS / 1_000)
+        assert not one.node.is_member
+        for fields in (_NAMELESS, {"id": town.key_of("n2")}):
+            result = await schedule(town, one, **fields)
+            assert isinstance(result, Seen | EverbellError)
+            if isinstance(result, Seen):
+                assert (await stored(town, result.event.id)).partition in two.owned
+
+    in_town(scene)
+
+
+def test_tenants_with_a_slice_stay_in_it() -> None:
+    async def scene(town: Town) -> None:
+        one, two = await town.grow("n1", "n2")
+        one.node.append(SetStrategy(Percentage((Group("vip", 50, 4, 4, ("shop",)),))))
+        await asyncio.sleep(1)
+        await town.settled()
+        for node in (one, two):
+            for fields in (_NAMELESS, {"key": "a"}, {"key": "b"}):
+                assert 4 <= (await stored(town, await scheduled(town, node, **fields))).partition < 8
+
+    in_town(scene)

@@ -17,7 +17,8 @@ from everbell.stores.postgres_link import Connection
 COPIED_MIN = 200
 """Rows in a table that are worth a COPY."""
 
-# The driver takes 3 µs to write a number of an array, and a tenth of that to write a text that the server reads.
+# A number of an array costs the driver 0.47 µs; as part of a text that the server casts, 0.23, and the server 0.1 more.
+# Our one thread is what there is least of.
 _AS_TEXT = {4: "int[]", 5: "bigint[]", 6: "int[]", 7: "bigint[]", 8: "bigint[]"}
 _AS_TEXT |= {9: "int[]", 10: "bigint[]", 11: "bigint[]", 13: "int[]", 16: "bigint[]"}
 _ARGUMENTS = ", ".join(

@@ -41,6 +41,14 @@ SHOWN = {
         "timed out: quote-2, quote-4",
         "the timeouts of quote-1 and quote-3: cancelled, cancelled",
     ],
+    "recurring_report": [
+        "2027-03-27T02:30:00+01:00, 2027-03-28T03:00:00+02:00, 2027-03-29T02:30:00+02:00",
+        "only the latest rang: number 5 of sales",
+        "counters: {'fired': 1, 'missed': 4, 'skipped': 0, 'reasons': {'late': 4}}",
+        "sales: paused, until the numbers are right",
+        "sales: scheduled",
+        "backfilled 3 reports",
+    ],
     "batch_import": [
         "accepted 19,999 of 20,000",
         "refused number 4711: in: 'soon' is not a duration",

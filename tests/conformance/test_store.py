@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from everbell.core.event import Attempt, Event, Repeat, position
+from everbell.core.event import Attempt, Course, Event, Repeat, position
 from everbell.core.retry import Retry
-from everbell.core.time import HOUR_MS
+from everbell.core.time import HOUR_MS, INSTANT_MAX
 from everbell.errors import Fenced, InvalidInput, StoreUnusable
 from everbell.stores.port import (
     Add,
@@ -92,12 +92,54 @@ def test_an_event_comes_back_as_it_went_in(store: Store) -> None:
         expires_ms=60_000,
         traceparent="00-" + "0" * 32 + "-" + "0" * 16 + "-00",
         reason="why",
+        course=Course(1, 2, 3, 4, 5, 6, NOW, "a nöte"),
+        origin="report",
     )
 
     async def scenario(store: Store, epochs: Epochs) -> None:
         await make(store, epochs, Add(full))
         assert await store.get("shop", full.id) == full
         assert await page_all(store, full.partition, FAR, 10) == ([full], None)
+
+    play(store, scenario)
+
+
+def test_a_paused_event_is_found_and_rings_last(store: Store) -> None:
+    paused = event(1, repeat=Repeat(1_000), course=Course(paused_at=NOW), run_at=INSTANT_MAX)
+    other = event(2)
+
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        await make(store, epochs, Add(paused), Add(other))
+        assert await find_all(store, Filter("shop", "paused"), 10) == [paused]
+        assert await find_all(store, Filter("shop", "scheduled"), 10) == [other]
+        assert await page_all(store, paused.partition, FAR, 10) == (
+            [other] if other.partition == paused.partition else [],
+            INSTANT_MAX,
+        )
+        resumed = replace(paused, course=Course(), run_at=paused.due_at, version=2)
+        await make(store, epochs, Move(paused, resumed, guarded=True))
+        assert await store.get("shop", paused.id) == resumed
+
+    play(store, scenario)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_recurring_event_goes_on_while_its_occurrence_goes_its_own_way(store: Store, named: bool) -> None:
+    recurring = event(1, id="report" if named else None, repeat=Repeat(1_000, overlap="allow"))
+    apart = replace(event(2, partition=recurring.partition, due_in=0), origin=recurring.id)
+    comes = replace(
+        recurring, due_at=recurring.due_at + 1_000, run_at=recurring.due_at + 1_000, occurrence=2, course=Course(1)
+    )
+
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        await make(store, epochs, Add(recurring))
+        await make(store, epochs, Add(apart), Move(recurring, comes))
+        assert await store.get("shop", recurring.id) == comes
+        assert await store.get("shop", apart.id) == apart
+        assert (await page_all(store, recurring.partition, FAR, 10))[0] == sorted(
+            [apart, comes], key=lambda event: event.position
+        )
+        assert (await store.counts())["shop"].pending == 2
 
     play(store, scenario)
 

@@ -33,6 +33,8 @@ class Dispatcher:
         self.lease_until_ms = NEVER
         """On the clock of elapsed time: no attempt begins after this, for another node may own everything by then."""
         self.on_settled: Callable[[Sequence[Entry], Outcome], None] = lambda entries, outcome: None
+        self.on_given_back: Callable[[Entry], bool] = lambda entry: True
+        """Returns whether an entry whose attempt did not take place is to be attempted here again."""
         self.on_expired: Callable[[Entry], None] = lambda entry: None
         self.on_lease_over: Callable[[], None] = lambda: None
         self.on_begun: Callable[[int, int], None] = lambda late_ms, count: None
@@ -104,7 +106,8 @@ class Dispatcher:
         entry.phase = Phase.READY
         entry.flow.in_flight -= 1
         self.in_flight -= 1
-        self.enqueue(entry)
+        if self.on_given_back(entry):
+            self.enqueue(entry)
         if self._drained is not None and self.in_flight == 0:
             self._drained.set()
 

@@ -158,7 +158,7 @@ class Edits:
             if entry.unheard is not None:
                 entry.dispatcher.on_settled((entry,), entry.unheard)
             entry.wake_waiters()
-        elif was is Phase.AHEAD:
+        elif was is Phase.AHEAD and self._partitions[entry.event.partition].is_open:
             entry.phase = Phase.AHEAD
             self._floor.put_back(entry)
             entry.wake_waiters()

@@ -109,6 +109,7 @@ class Engine:
         self.operations = Operations(store, clock, tenants, partitions, floor, intake, scribe, self._lanes, self.meter)
         self.dispatcher.on_settled = outcomes.settled
         self.dispatcher.on_expired = outcomes.expired
+        self.dispatcher.on_given_back = self._given_back
         outcomes.place_beside = intake.place_beside
         self.dispatcher.on_begun = self.meter.began
         floor.on_room = scribe.nudge
@@ -267,6 +268,13 @@ class Engine:
             self.dispatcher.enqueue(entry)
         elif not self.floor.give_way(entry):
             self._lanes.enter(entry)
+
+    def _given_back(self, entry: Entry) -> bool:
+        """Whether the entry stays here: not if its partition is being handed over."""
+        stays = self._partitions[entry.event.partition].is_open
+        if not stays:
+            self.floor.forget(entry)
+        return stays
 
     def _near_at(self) -> int:
         """What is due until then belongs into memory."""

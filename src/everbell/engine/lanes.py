@@ -193,7 +193,9 @@ class Lanes:
     def step_in(self, entry: Entry, event: Event | None) -> None:
         """The change of an entry is over: it takes its place again, as `event`, or the key goes on without it."""
         lane = self._lane_of(entry)
-        fresh = None if event is None else self._floor.admit_to_lane(event)
+        fresh = None
+        if event is not None and self._partitions[event.partition].is_open:
+            fresh = self._floor.admit_to_lane(event)
         if lane is not None and lane.head is entry:
             lane.head = None
             if fresh is not None:
@@ -216,6 +218,8 @@ class Lanes:
 
     def resume(self, partition: int, tenant: str, key: str) -> None:
         """The key's line goes on without a head, unless it is going already."""
+        if not self._partitions[partition].is_open:
+            return  # It is being handed over: the next owner finds the mark.
         self._marked.add(tenant, key)
         lane = self._lanes.get((tenant, key))
         if lane is not None:

@@ -1,0 +1,364 @@
+"""Partitions that come and go: released cleanly or too late, lost in the middle of a write, taken over by another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from everbell.core.event import Event
+from everbell.engine import lanes
+from everbell.engine.engine import Engine
+from everbell.errors import EverbellError, Fenced, NotOwner, StoreFull
+from tests.unit.engine.stage import FAILED, Receiver, Stage, SteadyEntropy, play
+
+OLD, NEW = 1, 2
+"""The epochs of the first owner and of the next."""
+
+
+@dataclass
+class Heirs:
+    """The stage of the first owner, and the next one, which owns nothing yet; there is one partition."""
+
+    stage: Stage
+    next: Engine
+    receiver: Receiver
+
+    async def take(self, epoch: int = NEW, quiet_ms: int = 0) -> None:
+        await self.next.take({0: epoch}, quiet_ms=quiet_ms)
+
+    @property
+    def all_names(self) -> list[str]:
+        return self.stage.receiver.names + self.receiver.names
+
+
+def play_heirs(scene: Callable[[Heirs], Coroutine[Any, Any, None]]) -> None:
+    async def whole(stage: Stage) -> None:
+        receiver = Receiver(stage.clock)
+        heir = await Engine.start(
+            stage.store, {"https": receiver}, stage.tenants, stage.clock, SteadyEntropy(), epochs={}
+        )
+        await scene(Heirs(stage, heir, receiver))
+        await heir.stop()
+
+    play(whole, partitions=1)
+
+
+def test_a_clean_release_repeats_nothing_and_forgets_nothing() -> None:
+    async def scene(heirs: Heirs) -> None:
+        stage = heirs.stage
+        stage.receiver.takes_s = 0.5
+        for number in range(10):
+            await stage.schedule(f"due-{number}")
+        await stage.schedule("soon", 2_000)
+        await stage.schedule("far", 100_000)
+        await stage.pass_ms(100)
+        assert await stage.engine.release([0], 5.0)
+        assert stage.engine.floor.entries == {}
+        await heirs.take()
+        await stage.pass_ms(200_000)
+
+        assert sorted(stage.receiver.names) == [f"due-{number}" for number in range(10)]
+        assert heirs.receiver.names == ["soon", "far"]
+
+    play_heirs(scene)
+
+
+def test_nothing_starts_while_a_partition_is_being_released() -> None:
+    async def scene(heirs: Heirs) -> None:
+        stage = heirs.stage
+        stage.receiver.answer = lambda delivery: None
+        await stage.schedule("under-way")
+        await stage.schedule("soon", 1_000)
+        await stage.schedule("next-of-key", 10, key="k")
+        await stage.schedule("behind-it", 20, key="k")
+        await stage.pass_ms(100)
+        releasing = asyncio.create_task(stage.engine.release([0], 10.0))
+        await stage.pass_ms(2_000)
+        assert stage.receiver.names == ["under-way", "next-of-key"]
+        stage.receiver.settle("under-way")
+        stage.receiver.settle("next-of-key")
+        assert await releasing
+        await heirs.take()
+        await stage.pass_ms(1_000)
+
+        assert stage.receiver.names == ["under-way", "next-of-key"]
+        assert sorted(heirs.receiver.names) == ["behind-it", "soon"]
+
+    play_heirs(scene)
+
+
+def test_while_it_is_being_released_new_events_are_stored_for_the_next_owner() -> None:
+    async def scene(heirs: Heirs) -> None:
+        stage = heirs.stage
+        stage.receiver.answer = lambda delivery: None
+        await stage.schedule("under-way", id="named")
+        await stage.settled()
+        releasing = asyncio.create_task(stage.engine.release([0], 10.0))
+        await stage.settled()
+        late = await stage.ask("late", key="k")
+        stage.receiver.settle("under-way")
+        assert await releasing
+        refused = await stage.ask("too-late", key="k")
+        await heirs.take()
+        await stage.pass_ms(1_000)
+
+        assert not isinstance(late, EverbellError)
+        assert isinstance(refused, NotOwner)
+        assert heirs.receiver.names == ["late"]
+
+    play_heirs(scene)
+
+
+def test_after_the_deadline_the_rest_is_left_to_the_next_owner() -> None:
+    async def scene(heirs: Heirs) -> None:
+        stage = heirs.stage
+        stage.receiver.answer = lambda delivery: None
+        await stage.schedule("stuck", key="k")
+        await stage.schedule("after", 1, key="k")
+        await stage.pass_ms(100)
+        began_at = stage.clock.now()
+        assert not await stage.engine.release([0], 3.0)
+        assert stage.clock.now() - began_at == 3_000
+        written = len(stage.store.applied)
+        await heirs.take()
+        # What the old owner hears later changes nothing any more.
+        stage.receiver.settle("stuck", FAILED)
+        await stage.pass_ms(1_000)
+
+        assert heirs.receiver.names == ["stuck", "after"]
+        assert all(change.before.payload for group in stage.store.applied[written:] for change in group)  # type: ignore[union-attr]
+
+    play_heirs(scene)
+
+
+def test_a_head_that_fails_during_the_release_still_leaves_its_mark() -> None:
+    async def scene(heirs: Heirs) -> None:
+        stage = heirs.stage
+        stage.receiver.answer = lambda delivery: None
+        head = await stage.schedule("head", key="k")
+        for number in range(3):
+            await stage.schedule(f"follower-{number}", 1, key="k")
+        await stage.pass_ms(100)
+        releasing = asyncio.create_task(stage.engine.release([0], 10.0))
+        await stage.settled()
+        stage.receiver.settle("head", FAILED)
+        assert await releasing
+        assert list(stage.store._heads.values()) == [head.sequence]
+        await heirs.take()
+        await stage.pass_ms(60_000)
+
+        assert heirs.receiver.names == ["head", "follower-0", "follower-1", "follower-2"]
+        assert stage.store._heads == {}
+
+    play_heirs(scene)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_crowded_key_goes_on_in_order_at_the_next_owner(monkeypatch: pytest.MonkeyPatch, ends: bool) -> None:
+    """Its line is in the store, whether its head came to its end here or not."""
+    monkeypatch.setattr(lanes, "LINE_IN_MEMORY", 1)
+
+    async def scene(heirs: Heirs) -> None:
+        stage = heirs.stage
+        stage.receiver.answer = lambda delivery: None
+        await stage.schedule("head", key="k")
+        for number in range(5):
+            await stage.schedule(f"{number}", 1, key="k")
+        await stage.pass_ms(100)
+        releasing = asyncio.create_task(stage.engine.release([0], 1.0))
+        await stage.settled()
+        if ends:
+            stage.receiver.settle("head")
+        assert await releasing is ends
+        await heirs.take()
+        await stage.pass_ms(60_000)
+
+        rest = ["0", "1", "2", "3", "4"]
+        assert heirs.receiver.names == (rest if ends else ["head", *rest])
+
+    play_heirs(scene)
+
+
+def test_a_change_that_is_being_stored_starts_nothing_in_a_partition_that_leaves() -> None:
+    async def scene(heirs: Heirs) -> None:
+        stage = heirs.stage
+        stage.receiver.answer = lambda delivery: None
+        await stage.schedule("head", key="k")
+        changed = await stage.schedule("changed", 1, key="k")
+        await stage.pass_ms(100)
+        go_on = stage.hold_writes()
+        changing = asyncio.create_task(change_tags(stage, changed))
+        await stage.settled()
+        releasing = asyncio.create_task(stage.engine.release([0], 10.0))
+        await stage.settled()
+        go_on.set()
+        stage.receiver.settle("head")
+        await changing
+        assert await releasing
+        await heirs.take()
+        await stage.pass_ms(10_000)
+
+        assert stage.receiver.names == ["head"]
+        assert heirs.receiver.names == ["changed"]
+
+    play_heirs(scene)
+
+
+@pytest.mark.parametrize("in_ms", [1, 5_000])
+def test_a_change_that_cannot_be_stored_starts_nothing_either(in_ms: int) -> None:
+    async def scene(heirs: Heirs) -> None:
+        stage = heirs.stage
+        stage.receiver.answer = lambda delivery: None
+        await stage.schedule("head", key="k")
+        changed = await stage.schedule("changed", in_ms, key="k")
+        await stage.pass_ms(100)
+        go_on = stage.hold_writes()
+        stage.store.fault = StoreFull("no room")
+        changing = asyncio.create_task(change_tags(stage, changed))
+        await stage.settled()
+        releasing = asyncio.create_task(stage.engine.release([0], 10.0))
+        await stage.settled()
+        go_on.set()
+        with pytest.raises(StoreFull):
+            await changing
+        stage.store.fault = None
+        stage.receiver.settle("head")
+        assert await releasing
+        await heirs.take()
+        await stage.pass_ms(10_000)
+
+        assert stage.receiver.names == ["head"]
+        assert heirs.receiver.names == ["changed"]
+
+    play_heirs(scene)
+
+
+def test_cancelling_the_head_of_a_key_sets_nothing_going_in_a_partition_that_leaves() -> None:
+    async def scene(heirs: Heirs) -> None:
+        stage = heirs.stage
+        stage.receiver.answer = lambda delivery: FAILED
+        head = await stage.schedule("head", key="k")
+        await stage.schedule("follower", 1, key="k")
+        await stage.pass_ms(500)
+        stage.receiver.got.clear()
+        go_on = stage.hold_writes()
+        cancelling = asyncio.create_task(stage.engine.operations.cancel("default", head.id))
+        await stage.settled()
+        releasing = asyncio.create_task(stage.engine.release([0], 10.0))
+        await stage.settled()
+        go_on.set()
+        await cancelling
+        assert await releasing
+        await heirs.take()
+        await stage.pass_ms(10_000)
+
+        assert stage.receiver.names == []
+        assert heirs.receiver.names == ["follower"]
+
+    play_heirs(scene)
+
+
+def test_what_a_worker_gives_back_during_the_release_is_for_the_next_owner() -> None:
+    async def scene(heirs: Heirs) -> None:
+        stage = heirs.stage
+        await stage.schedule("e", to="queue:q")
+        (lease,) = await stage.engine.leases.lease("default", "q", 1, 1_000, 60_000)
+        releasing = asyncio.create_task(stage.engine.release([0], 10.0))
+        await stage.settled()
+        assert await stage.engine.leases.give_back("default", "q", [lease.token]) == []
+        assert await releasing
+        assert await stage.engine.leases.lease("default", "q", 1, 10, 60_000) == []
+        await heirs.take()
+        (again,) = await heirs.next.leases.lease("default", "q", 1, 1_000, 60_000)
+
+        assert again.occurrence.raw == b"e"
+        assert again.occurrence.attempt == 1
+
+    play_heirs(scene)
+
+
+def test_an_owner_that_was_fenced_in_the_middle_of_a_write_lets_go() -> None:
+    async def scene(heirs: Heirs) -> None:
+        stage = heirs.stage
+        stage.receiver.answer = lambda delivery: None
+        event = await stage.schedule("e", key="k")
+        await stage.settled()
+        go_on = stage.hold_writes()
+        stage.receiver.settle("e")
+        await stage.settled()
+        await heirs.take()
+        go_on.set()
+        await stage.pass_ms(1_000)
+
+        # Then its outcome counts for nothing, it owns nothing, and the next one delivers.
+        assert stage.engine.epochs == {}
+        assert stage.engine.floor.entries == {}
+        assert stage.broken == []
+        assert heirs.receiver.names == ["e"]
+        assert (await heirs.next.operations.get("default", event.id)).status == "delivered"
+        assert isinstance(await stage.ask("late", key="k"), NotOwner)
+
+    play_heirs(scene)
+
+
+def test_after_an_unclean_take_over_keys_wait_until_the_last_owner_is_quiet() -> None:
+    async def scene(heirs: Heirs) -> None:
+        stage = heirs.stage
+        stage.receiver.answer = lambda delivery: None
+        await stage.schedule("keyed", key="k")
+        await stage.schedule("behind", 10, key="k")
+        await stage.schedule("free")
+        await stage.schedule("later", 3_000, key="other")
+        await stage.pass_ms(100)
+        stage.engine.drop([0])
+        taken_at = stage.clock.now()
+        await heirs.take(quiet_ms=5_000)
+        await stage.pass_ms(60_000)
+
+        began = {got.name: got.at - taken_at for got in heirs.receiver.got}
+        assert began["free"] < 100
+        assert began["later"] == 2_900  # Not due when the last owner was there, so it cannot have been sent.
+        assert 5_000 <= began["keyed"] <= began["behind"] < 6_000
+        assert [got.name for got in heirs.receiver.got if got.event.key == "k"] == ["keyed", "behind"]
+
+    play_heirs(scene)
+
+
+def test_a_partition_that_comes_back_goes_on_where_it_was() -> None:
+    async def scene(heirs: Heirs) -> None:
+        stage = heirs.stage
+        for number in range(5):
+            await stage.schedule(f"{number}", 1_000 * (number + 1), key="k")
+        await stage.pass_ms(1_500)
+        assert await stage.engine.release([0], 1.0)
+        await heirs.take()
+        await stage.pass_ms(1_000)
+        assert await heirs.next.release([0], 1.0)
+        await stage.engine.take({0: NEW + 1})
+        await stage.pass_ms(10_000)
+
+        assert stage.receiver.names == ["0", "2", "3", "4"]
+        assert heirs.receiver.names == ["1"]
+
+    play_heirs(scene)
+
+
+def test_a_lower_epoch_takes_nothing() -> None:
+    async def scene(heirs: Heirs) -> None:
+        with pytest.raises(Fenced):
+            await heirs.take(epoch=OLD)
+        assert heirs.next.epochs == {}
+        await heirs.stage.schedule("e")
+        await heirs.stage.settled()
+        assert heirs.stage.receiver.names == ["e"]
+        assert heirs.receiver.names == []
+
+    play_heirs(scene)
+
+
+async def change_tags(stage: Stage, event: Event) -> None:
+    await stage.engine.operations.change("default", event.id, {"tags": ("changed",)}, None)

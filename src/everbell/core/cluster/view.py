@@ -128,7 +128,8 @@ def view_of(
             TransitionView(
                 entry.index,
                 entry.kind,
-                entry.what,
+                # The id of the cluster is what nodes know each other by: it is for nobody else.
+                fingerprint(value) if entry.what == value.cluster else entry.what,
                 entry.reason,
                 entry.by,
                 format_instant(played_at[entry.index]) if entry.index in played_at else None,

@@ -17,7 +17,7 @@ class Histogram:
     def quantile(self, share: float) -> str:
         """The bound below which a share of the observations lies, for people."""
         total = max(self._counts.values(), default=0.0)
-        if not total:
+        if total <= 0:
             return "-"
         bound = next(bound for bound, count in self._counts.items() if count >= share * total)
         return "more" if bound == float("inf") else f"≤{bound * 1_000:g} ms"

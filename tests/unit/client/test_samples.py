@@ -1,0 +1,50 @@
+"""Reading a server's metrics back."""
+
+from __future__ import annotations
+
+import pytest
+
+from everbell.client.samples import Samples, read_samples
+from everbell.server.exposition import labelled, metric
+
+LATE = "everbell_lateness_seconds"
+
+
+def histogram(**counts: int) -> Samples:
+    """Cumulative counts by bound, as in `le0_001=3, inf=5`."""
+    bounds = {name: name.removeprefix("le").replace("_", ".").replace("inf", "+Inf") for name in counts}
+    return Samples({f'{LATE}_bucket{{le="{bounds[name]}"}}': count for name, count in counts.items()})
+
+
+def test_samples_are_read_by_name_and_labels() -> None:
+    text = "\n".join(
+        [
+            *metric("everbell_scheduled_total", "counter", "Events.", 17),
+            *labelled("everbell_cluster_owned_partitions", "gauge", "By owner.", "node", {"n1": 86, "n2": 85}),
+            *metric("everbell_cluster_lease_left_seconds", "gauge", "Left.", 1.25),
+        ]
+    )
+    samples = read_samples(text)
+    assert samples.value("everbell_scheduled_total") == 17
+    assert samples.value('everbell_cluster_owned_partitions{node="n2"}') == 85
+    assert samples.value("everbell_cluster_lease_left_seconds") == 1.25
+    assert samples.value("nothing") == 0
+
+
+def test_what_is_not_understood_is_left_out() -> None:
+    assert read_samples("what is this\n\n# a comment\nup 1\nup{").value("up") == 1
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.5, "≤1 ms"), (0.9, "≤10 ms"), (0.99, "more")])
+def test_a_quantile_is_the_bound_that_it_lies_below(share: float, told: str) -> None:
+    assert histogram(le0_001=60, le0_01=95, inf=100).since(None, LATE).quantile(share) == told
+
+
+def test_only_what_was_observed_since_counts() -> None:
+    before, now = histogram(le0_001=100, le0_01=100, inf=100), histogram(le0_001=100, le0_01=110, inf=110)
+    assert now.since(before, LATE).quantile(0.5) == "≤10 ms"
+
+
+@pytest.mark.parametrize("now", [histogram(), histogram(le0_001=5, inf=5), histogram(le0_001=1, inf=2)])
+def test_where_nothing_was_observed_there_is_nothing_to_say(now: Samples) -> None:
+    assert now.since(histogram(le0_001=5, inf=5), LATE).quantile(0.99) == "-"

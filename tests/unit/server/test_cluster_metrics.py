@@ -1,0 +1,68 @@
+"""The cluster's numbers, as Prometheus reads them from one node."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from everbell.client.samples import Samples, read_samples
+from everbell.cluster.cluster import Cluster
+from everbell.core.cluster import Drain
+from everbell.server.cluster_metrics import render_cluster
+from tests.unit.cluster.stage import LEASE_MS, PARTITIONS, Resident, Town, in_town
+
+
+def numbers(resident: Resident) -> Samples:
+    """What a node says. All that is asked of a cluster is its node and its operations."""
+    return read_samples("\n".join(render_cluster(cast(Any, resident))))
+
+
+def test_a_node_says_who_is_there_and_what_they_own() -> None:
+    async def scene(town: Town) -> None:
+        one, two = await town.grow("n1", "n2")
+        for node in (one, two):
+            samples = numbers(node)
+            assert samples.value("everbell_cluster_members") == 2
+            assert samples.value("everbell_cluster_is_member") == 1
+            assert samples.value('everbell_cluster_partitions{state="owned"}') == PARTITIONS
+            assert samples.value('everbell_cluster_owned_partitions{node="n2"}') == PARTITIONS / 2
+            assert samples.value("everbell_cluster_log_index") == node.node.value.index
+            assert 0 < samples.value("everbell_cluster_lease_left_seconds") <= LEASE_MS / 1_000
+            assert samples.value("everbell_cluster_log_lag_seconds") >= 0
+
+    in_town(scene)
+
+
+def test_take_overs_stand_ins_and_what_was_handed_on_are_counted() -> None:
+    async def scene(town: Town) -> None:
+        one, _ = await town.grow("n1", "n2")
+        await one.operations.schedule("shop", [town.draft("e", 3_600_000, key=town.key_of("n2"))])
+        await town.nodes.pop("n2").die()
+        await town.settled()
+        samples = numbers(one)
+        assert samples.value("everbell_forwarded_total") == 1
+        assert samples.value("everbell_cluster_takeovers_total") == PARTITIONS / 2
+        assert samples.value("everbell_cluster_stand_in_partitions") == PARTITIONS / 2
+
+    in_town(scene)
+
+
+def test_a_hand_over_is_no_take_over() -> None:
+    async def scene(town: Town) -> None:
+        one, _ = await town.grow("n1", "n2")
+        one.node.append(Drain("n2"))
+        await one.node.player.saw(lambda value: all(part.owner == one.node.me for part in value.partitions), 10)
+        samples = numbers(one)
+        assert samples.value("everbell_cluster_takeovers_total") == 0
+        assert samples.value('everbell_cluster_owned_partitions{node="n2"}') == 0
+
+    in_town(scene)
+
+
+def test_every_state_of_a_partition_has_a_sample() -> None:
+    async def scene(town: Town) -> None:
+        one = await town.start("n1")
+        text = "\n".join(render_cluster(cast("Cluster", one)))
+        for state in ("owned", "moving", "unowned"):
+            assert f'everbell_cluster_partitions{{state="{state}"}}' in text
+
+    in_town(scene)

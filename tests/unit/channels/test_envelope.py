@@ -78,6 +78,15 @@ def test_a_recurring_event_names_its_occurrence() -> None:
     assert (headers["ce-id"], headers["everbell-occurrence"]) == ("order-17:4", "4")
 
 
+def test_an_occurrence_that_went_its_own_way_has_the_same_name() -> None:
+    def test() -> None:
+        apart = FakeDelivery(id="ev_" + "0" * 32, origin="order-17", occurrence=4)
+        assert headers_of(event_headers(apart, NOW))["ce-id"] == "order-17:4"
+        assert [event["id"] for event in msgspec.json.decode(batch_body([apart]))] == ["order-17:4"]
+
+    in_loop(test)
+
+
 @pytest.mark.parametrize(
     ("name", "encoded"),
     [

@@ -21,6 +21,12 @@ def test_an_occurrence_tells_which_attempt_of_which_occurrence_it_is() -> None:
     assert (occurrence.tenant, occurrence.key) == ("shop", "order-17")
 
 
+def test_one_that_went_its_own_way_has_the_name_of_the_recurring_event() -> None:
+    occurrence = occurrence_of(replace(EVENT, id="ev_x", origin="order-17", occurrence=4), 1, 1)
+
+    assert (occurrence.id, occurrence.number) == ("order-17", 4)
+
+
 def test_a_json_payload_is_decoded_and_bytes_stay_bytes() -> None:
     assert occurrence_of(EVENT, 1, 1).payload == {"order": 17}
     assert occurrence_of(replace(EVENT, payload=b"\x00", content_type="image/png"), 1, 1).payload == b"\x00"

@@ -180,6 +180,8 @@ def test_an_error_of_some_module_of_its_own_becomes_the_root() -> None:
         {"headers": (("a", "b"),), "tags": ()},
         {"retry": Retry(3), "repeat": Repeat(1_000, 2, 9), "expires_ms": 1},
         {"retry": None, "repeat": None, "expires_ms": None},
+        {"paused": True, "note": "holidays"},
+        {"paused": False, "note": None},
     ],
 )
 def test_a_change_tells_what_is_set_from_what_is_left_alone(fields: dict[str, Any]) -> None:

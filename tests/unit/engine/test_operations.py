@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from everbell.core.event import Event, Record, Repeat
 from everbell.core.retry import DELIVERED, Retry
 from everbell.core.tenant import Tenant
 from everbell.core.time import HOUR_MS, MINUTE_MS
+from everbell.core.verdict import record_of
 from everbell.engine.port import Seen
 from everbell.errors import Conflict, NotFound, StoreFull, VersionMismatch
-from everbell.stores.port import Filter
+from everbell.stores.memory import MemoryStore
+from everbell.stores.port import Change, Filter, Finish, Move
 from tests.unit.engine.stage import FAILED, REFUSED, Stage, play
 
 
@@ -361,3 +364,34 @@ def test_a_caller_that_gives_up_leaves_the_change_made() -> None:
         assert await stage.status(event) == "cancelled"
 
     play(scene, tenants=[Tenant()])
+
+
+@pytest.mark.parametrize("ends", ["delivered", "moved"])
+def test_a_change_never_overwrites_what_it_did_not_see(ends: str) -> None:
+    """Events that a user changes are held, so nothing else can change them; if something does, the store notices."""
+
+    async def scene(stage: Stage) -> None:
+        event = await stage.schedule("e", 1_000, id="named")
+        go_on = stage.hold_writes()
+        changing = asyncio.create_task(stage.engine.operations.change("default", "named", {"tags": ("new",)}, None))
+        await stage.settled()
+
+        # Given a change behind its back, while its own is on its way to the store.
+        if ends == "delivered":
+            record = record_of(event, "delivered", stage.clock.now(), 1, ())
+            behind: Change = Finish(event, record, stage.clock.now() + HOUR_MS)
+        else:
+            behind = Move(event, replace(event, run_at=event.run_at + 500, version=2))
+        await MemoryStore.apply(stage.store, [behind], stage.engine.epochs)
+        go_on.set()
+
+        # Then it starts over with what is there now.
+        if ends == "delivered":
+            with pytest.raises(Conflict):
+                await changing
+            assert (await stage.engine.operations.get("default", "named")).status == "delivered"
+        else:
+            seen = await changing
+            assert (seen.event.version, seen.event.tags) == (3, ("new",))
+
+    play(scene)

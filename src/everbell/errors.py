@@ -47,6 +47,27 @@ class TooLarge(InvalidInput):
     title = "The request is too large"
 
 
+class Unauthorized(EverbellError):
+    """The server wants an access key, and got none that counts."""
+
+    status = 401
+    slug = "unauthorized"
+    title = "An access key is needed"
+
+
+class Forbidden(EverbellError):
+    """The access key does not reach this far."""
+
+    status = 403
+    slug = "forbidden"
+    title = "The access key does not allow this"
+
+    def __init__(self, message: str, who: str = "") -> None:
+        super().__init__(message)
+        self.who = who
+        """The id of the key."""
+
+
 class NotFound(EverbellError):
     """There is no such thing, or no longer."""
 

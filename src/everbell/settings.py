@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from socket import gethostname
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -28,6 +28,9 @@ Network = IPv4Network | IPv6Network
 
 ONE_PROCESS = ("rocksdb", "memory")
 """The schemes of stores and logs that one process has for itself."""
+
+CLIENT_VARIABLES = ("EVERBELL_SERVER", "EVERBELL_TENANT", "EVERBELL_TOKEN", "EVERBELL_CA", "EVERBELL_CERT")
+"""Those of the commands that talk to a server."""
 
 _LOOPBACK: tuple[Network, ...] = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 
@@ -90,6 +93,12 @@ def _level(text: str) -> str:
     return text.upper()
 
 
+def _audit(text: str) -> str:
+    if text not in ("changes", "all", "off"):
+        raise InvalidInput(f"{text!r} is not one of changes, all, off")
+    return text
+
+
 def _lease(text: str) -> int:
     lease_ms = parse_duration(text, "lease")
     if not 500 <= lease_ms <= 60_000:
@@ -146,6 +155,18 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("cluster_key", "", str, "its private key", "FILE"),
     Setting("cluster_ca", "", str, "the authority that signed the certificates of all nodes", "FILE"),
     Setting("insecure", "false", _switch, "listen beyond loopback without access keys"),
+    Setting(
+        "bootstrap_key",
+        "",
+        str,
+        "where there is no operator's key, take the one in this file, or make it there",
+        "FILE",
+    ),
+    Setting("tls_cert", "", str, "TLS for the HTTP API: the certificate with its chain; read again on SIGHUP", "FILE"),
+    Setting("tls_key", "", str, "its private key", "FILE"),
+    Setting("tls_client_ca", "", str, "only let in clients with a certificate of this authority", "FILE"),
+    Setting("audit", "changes", _audit, "what goes into the audit log: changes, all or off", "EXTENT"),
+    Setting("audit_file", "", str, "the audit log, one JSON document a line; else in the server's log", "FILE"),
     Setting("log_level", "info", _level, "debug, info, warning or error", "LEVEL"),
     Setting("ready_file", "", str, "write the server's URL into this file when it is ready", "FILE"),
 )
@@ -165,6 +186,14 @@ class MeetingSettings(Struct, frozen=True):
     authority: str
 
 
+class TlsSettings(Struct, frozen=True):
+    """The files of TLS for the HTTP API; empty where there are none."""
+
+    certificate: str = ""
+    key: str = ""
+    client_authority: str = ""
+
+
 class Settings(Struct, frozen=True):
     """All settings of a server, checked."""
 
@@ -176,6 +205,12 @@ class Settings(Struct, frozen=True):
     host: str
     port: int
     on_loopback: bool
+    may_be_open: bool
+    """Whether everybody may do everything as long as there are no access keys."""
+    bootstrap_key: str
+    tls: TlsSettings
+    audit: Literal["changes", "all", "off"]
+    audit_file: str
     gateways: int
     engine: EngineSettings
     partitions: int
@@ -195,11 +230,6 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | N
     values = {setting.name: _value(setting, flags, environment, document, file) for setting in SETTINGS}
     _refuse_unknown_variables(environment)
     host, port = values["listen"]
-    if not _is_loopback(host) and not values["insecure"]:
-        raise SettingsError(
-            f"listening on {host} lets everybody there schedule deliveries, and there are no access keys;"
-            " listen on 127.0.0.1, or insist with --insecure"
-        )
     _refuse_a_lonely_store(values["store"], values["log"])
     tenants = _tenants(document, file)
     peers_host, peers_port = values["peers_listen"]
@@ -226,6 +256,11 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | N
         host=host,
         port=port,
         on_loopback=_is_loopback(host),
+        may_be_open=_is_loopback(host) or values["insecure"],
+        bootstrap_key=values["bootstrap_key"],
+        tls=TlsSettings(values["tls_cert"], values["tls_key"], values["tls_client_ca"]),
+        audit=values["audit"],
+        audit_file=values["audit_file"],
         gateways=values["gateways"],
         engine=EngineSettings(
             memory_bytes=values["memory"],
@@ -296,7 +331,7 @@ def _read_file(file: str) -> dict[str, Any]:
 
 
 def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
-    known = [setting.variable for setting in SETTINGS] + ["EVERBELL_SERVER", "EVERBELL_TENANT", "EVERBELL_TOKEN"]
+    known = [setting.variable for setting in SETTINGS] + list(CLIENT_VARIABLES)
     for name in environment:
         if name.startswith("EVERBELL_") and name not in known:
             raise SettingsError(f"there is no setting for the variable {name}{_hint(name, known)}")

@@ -69,16 +69,16 @@ def test_the_types_of_toml_are_understood(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:8420", "192.168.1.1:8420", "[::]:8420", "example.com:80"])
-def test_listening_beyond_loopback_has_to_be_insisted_on(listen: str) -> None:
-    with pytest.raises(SettingsError, match="--insecure"):
-        load({"listen": listen}, {}, None)
-
-    load({"listen": listen, "insecure": "true"}, {}, None)
+def test_being_open_beyond_loopback_has_to_be_insisted_on(listen: str) -> None:
+    assert not load({"listen": listen}, {}, None).may_be_open
+    assert load({"listen": listen, "insecure": "true"}, {}, None).may_be_open
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:1", "127.9.9.9:1", "localhost:1", "[::1]:1", ":1"])
 def test_loopback_needs_no_insisting_and_may_be_delivered_to(listen: str) -> None:
-    assert ip_network("127.0.0.0/8") in load({"listen": listen}, {}, None).allow_targets
+    settings = load({"listen": listen}, {}, None)
+    assert settings.may_be_open
+    assert ip_network("127.0.0.0/8") in settings.allow_targets
 
 
 def test_loopback_is_no_target_when_others_may_ask() -> None:
@@ -126,6 +126,7 @@ def test_variables_of_others_and_of_the_client_are_left_alone() -> None:
         ("allow_targets", "10.0.0.1/8"),
         ("insecure", "perhaps"),
         ("log_level", "loud"),
+        ("audit", "some"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_origin(name: str, text: str, tmp_path: Path) -> None:

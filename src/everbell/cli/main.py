@@ -37,6 +37,7 @@ COMMANDS = {
     "drain": "everbell.cli.status",
     "undrain": "everbell.cli.status",
     "worker": "everbell.cli.worker",
+    "keys": "everbell.cli.keys",
     "backup": "everbell.cli.backup",
     "bench": "everbell.cli.bench",
     "demo": "everbell.cli.demo",

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def add_server_options(parser: Parser, env: Mapping[str, str] = os.environ) -> None:
-    """`--server`, `--tenant`, `--token` and `--json`."""
+    """`--server`, `--tenant`, `--token`, `--ca`, `--cert` and `--json`."""
     group = parser.add_argument_group("server")
     group.add_argument(
         "--server",
@@ -40,6 +40,18 @@ def add_server_options(parser: Parser, env: Mapping[str, str] = os.environ) -> N
         default=env.get("EVERBELL_TOKEN") or None,
         help="the access key, where the server wants one (or EVERBELL_TOKEN, which other users cannot see)",
     )
+    group.add_argument(
+        "--ca",
+        metavar="FILE",
+        default=env.get("EVERBELL_CA") or None,
+        help="for https: the authorities to trust, instead of the system's (or EVERBELL_CA)",
+    )
+    group.add_argument(
+        "--cert",
+        metavar="FILE",
+        default=env.get("EVERBELL_CERT") or None,
+        help="for https: a certificate with its key, where the server wants one (or EVERBELL_CERT)",
+    )
     add_json_option(parser)
 
 
@@ -57,7 +69,7 @@ def add_time_options(parser: Parser, *, required: bool) -> None:
 
 def open_client(args: argparse.Namespace) -> Client:
     """A client for the server that the options name."""
-    return Client(args.server, args.tenant, args.token)
+    return Client(args.server, args.tenant, args.token, ca=args.ca, certificate=args.cert)
 
 
 def checked(check: Callable[[str], T]) -> Callable[[str], T]:

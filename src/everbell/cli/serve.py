@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
-import sys
 
+from everbell.log_lines import set_up_logging
 from everbell.settings import SETTINGS, load
 
 EXAMPLES = """\
@@ -46,9 +45,7 @@ def run(args: argparse.Namespace) -> int:
     given = {setting.name: getattr(args, setting.name) for setting in SETTINGS}
     flags = {name: value for name, value in given.items() if value is not None}
     settings = load(flags, os.environ, args.config)
-    logging.basicConfig(
-        stream=sys.stderr, level=settings.log_level, format="%(asctime)s %(levelname)s %(message)s", force=True
-    )
+    set_up_logging(settings.log_level)
     # Imported late: `everbell serve --help` needs none of it.
     from everbell.server.serve import serve
 

@@ -46,7 +46,7 @@ def _top(args: argparse.Namespace) -> int:
     with open_client(args) as client:
         while True:
             view = client.cluster()
-            now = {member.incarnation: _ask(member, client, view, args.token, clock) for member in view.members}
+            now = {member.incarnation: _ask(member, client, view, args, clock) for member in view.members}
             _show(view, before, now, args.json)
             before = {name: sample for name, sample in now.items() if sample is not None}
             left = None if left is None else left - 1
@@ -56,14 +56,21 @@ def _top(args: argparse.Namespace) -> int:
 
 
 def _ask(
-    member: MemberView, client: Client, view: ClusterView, token: str | None, clock: Clock
+    member: MemberView, client: Client, view: ClusterView, args: argparse.Namespace, clock: Clock
 ) -> tuple[int, Samples] | None:
     """A node's own numbers, and when it told them."""
     try:
         if member.incarnation == view.incarnation:
             return clock.now(), read_samples(client.metrics())
         if len(member.addresses) > 1 and member.addresses[1]:
-            with Client(member.addresses[1], token=token, timeout_s=_ANSWER_S, attempts_max=1) as other:
+            with Client(
+                member.addresses[1],
+                token=args.token,
+                timeout_s=_ANSWER_S,
+                ca=args.ca,
+                certificate=args.cert,
+                attempts_max=1,
+            ) as other:
                 return clock.now(), read_samples(other.metrics())
     except EverbellError:
         pass

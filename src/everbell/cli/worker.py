@@ -18,6 +18,7 @@ from everbell.client.app import App
 from everbell.client.awaiting import AsyncClient
 from everbell.client.worker import Worker
 from everbell.errors import InvalidInput
+from everbell.log_lines import set_up_logging
 
 _NOTES = """\
 examples:
@@ -65,11 +66,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _work(args: argparse.Namespace) -> int:
-    logging.basicConfig(
-        format="%(asctime)s %(levelname)s %(message)s",
-        level=logging.DEBUG if args.verbose else logging.INFO,
-        stream=sys.stderr,
-    )
+    set_up_logging("DEBUG" if args.verbose else "INFO")
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     app = load_app(args.app)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -86,7 +83,7 @@ def _work(args: argparse.Namespace) -> int:
 
 
 async def _run(app: App, args: argparse.Namespace) -> Worker:
-    async with AsyncClient(args.server, args.tenant, args.token) as client:
+    async with AsyncClient(args.server, args.tenant, args.token, ca=args.ca, certificate=args.cert) as client:
         worker = Worker(app, client, args.concurrency, lease_s=args.lease, grace_s=args.grace)
         logging.getLogger("everbell.worker").info(
             "pulling from %s for tenant %s: %s", args.server, args.tenant, ", ".join(app.handlers)

@@ -29,6 +29,23 @@ class Scheduled(Struct, frozen=True, kw_only=True):
     version: int = 1
 
 
+class KeyView(Struct, frozen=True, kw_only=True):
+    """An access key, without its secret."""
+
+    id: str
+    tenant: str
+    scopes: tuple[str, ...]
+    created_at: datetime
+    note: str = ""
+    revoked_at: datetime | None = None
+
+
+class NewKey(KeyView, frozen=True, kw_only=True):
+    """An access key that was just made. Keep its text: nobody can show it again."""
+
+    key: str
+
+
 class AttemptView(Struct, frozen=True, kw_only=True):
     """One try at delivering an occurrence."""
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from everbell.channels.http_client import HttpFailure, HttpPool, HttpRequest
-from everbell.client import batches, calls, cluster_calls, queue_calls, recurrence_calls
+from everbell.client import batches, calls, cluster_calls, key_calls, queue_calls, recurrence_calls
 from everbell.client.address import DEFAULT_URL, Address
 from everbell.client.answers import Batch, EventView, Page, together
 from everbell.client.call import (
@@ -28,6 +28,7 @@ from everbell.client.call import (
     in_doubt,
 )
 from everbell.client.methods import presented
+from everbell.client.tls import client_tls
 from everbell.entropy import SystemEntropy
 
 P = ParamSpec("P")
@@ -88,11 +89,18 @@ class AsyncClient:
         token: str | None = None,
         timeout_s: float = 10.0,
         *,
+        ca: str | None = None,
+        certificate: str | None = None,
         attempts_max: int = ATTEMPTS_MAX,
         backoff: Backoff | None = None,
     ) -> None:
-        """`timeout_s` bounds each request, `attempts_max` how often what may be repeated is sent."""
+        """`timeout_s` bounds each request, `attempts_max` how often what may be repeated is sent.
+
+        For https, `ca` is a file of authorities to trust instead of the system's, and `certificate` one with this
+        client's certificate and its private key, for servers that want one.
+        """
         self._address = Address(url, token)
+        self._tls = client_tls(ca, certificate)
         self.tenant = tenant
         self._timeout_s = timeout_s
         self._persistence = Persistence(backoff or doubling(0.1, 2.0, SystemEntropy().jitter), attempts_max)
@@ -127,6 +135,9 @@ class AsyncClient:
     forget = _one(cluster_calls.forget)
     set_strategy = _one(cluster_calls.set_strategy)
     back_up = _one(calls.back_up)
+    keys = _one(key_calls.keys)
+    create_key = _one(key_calls.create_key)
+    revoke_key = _one(key_calls.revoke_key)
     lease = _one(queue_calls.lease)
     ack = _one(queue_calls.ack)
     extend = _one(queue_calls.extend)
@@ -161,7 +172,7 @@ class AsyncClient:
 
     async def _exchange(self, call: Call[T]) -> Reply | Lost:
         if self._pool is None:
-            self._pool = HttpPool(guard=None, response_bytes_max=ANSWER_BYTES_MAX)
+            self._pool = HttpPool(guard=None, response_bytes_max=ANSWER_BYTES_MAX, ssl_context=self._tls)
         address = self._address
         headers = "".join(f"{name}: {value}\r\n" for name, value in address.headers(call).items()).encode()
         request = HttpRequest(

@@ -8,6 +8,7 @@ leave open whether it was heard.
 from __future__ import annotations
 
 import select
+import ssl
 import threading
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -22,8 +23,9 @@ T = TypeVar("T")
 class Connections:
     """A stack of free connections: the last used is the next used, so that those not needed grow old and are closed."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, tls: ssl.SSLContext | None = None) -> None:
         self._address = address
+        self._tls = tls
         self._free: list[HTTPConnection] = []
         self._lock = threading.Lock()
         self._closed = False
@@ -68,8 +70,11 @@ class Connections:
             connection.close()
 
     def _connect(self, timeout_s: float) -> HTTPConnection:
-        kind = HTTPSConnection if self._address.scheme == "https" else HTTPConnection
-        connection = kind(self._address.host, self._address.port, timeout=timeout_s)
+        host, port = self._address.host, self._address.port
+        if self._address.scheme == "https":
+            connection: HTTPConnection = HTTPSConnection(host, port, timeout=timeout_s, context=self._tls)
+        else:
+            connection = HTTPConnection(host, port, timeout=timeout_s)
         try:
             connection.connect()
         except BaseException:

@@ -15,31 +15,38 @@ from urllib.parse import unquote
 from everbell.clock import Clock
 from everbell.core.tenant import Tenants, check_tenant_name
 from everbell.engine.port import LeasesPort, OperationsPort
-from everbell.errors import EverbellError, NotFound
+from everbell.errors import EverbellError, Forbidden, NotFound
+from everbell.server.audit import AuditLog
 from everbell.server.batch_api import BatchApi
 from everbell.server.cluster_api import ClusterApi
 from everbell.server.cluster_routes import cluster_routes
 from everbell.server.dead_api import DeadApi
 from everbell.server.edge import Edge
 from everbell.server.events_api import EventsApi
+from everbell.server.gate import Gate
+from everbell.server.keys_api import KeysApi
+from everbell.server.keys_routes import key_routes
 from everbell.server.message import Request, Response
 from everbell.server.openapi import openapi
 from everbell.server.problem import WrongMethod, problem_of
 from everbell.server.queues_api import QueuesApi
 from everbell.server.recurrence_api import RecurrenceApi
-from everbell.server.route import Handle, Route
+from everbell.server.route import Access, Handle, Route
 from everbell.server.routes import event_routes, event_set_routes, queue_routes, recurrence_routes, system_routes
 from everbell.server.search_api import SearchApi
 from everbell.server.system_api import Health, MakeBackup, SystemApi
 
 _PATHS_KEPT = 1_024
 
-_Matches = dict[str, tuple[Handle, tuple[str, ...]]]
-"""By method: the handler, and the parameters in the path."""
+_Matches = dict[str, tuple[Handle, tuple[str, ...], Access, str | None, Route]]
+"""By method: the handler, the parameters in the path, what it takes, whose tenant it is, and the route."""
 
 
 class Api:
-    """The handler of an HTTP server. `allows_handlers` where the engine is in a process that has some."""
+    """The handler of an HTTP server. `allows_handlers` where the engine is in a process that has some.
+
+    Without a `gate` it is for whoever can call it; without `keys` there are none to list, make and revoke.
+    """
 
     def __init__(
         self,
@@ -52,6 +59,9 @@ class Api:
         *,
         backup: MakeBackup | None = None,
         cluster: ClusterApi | None = None,
+        keys: KeysApi | None = None,
+        gate: Gate | None = None,
+        audit: AuditLog | None = None,
         allows_handlers: bool = False,
     ) -> None:
         edge = Edge(tenants, clock, allows_handlers=allows_handlers)
@@ -61,9 +71,14 @@ class Api:
             *event_set_routes(BatchApi(operations, edge), SearchApi(operations), DeadApi(operations)),
             *queue_routes(QueuesApi(leases)),
             *(cluster_routes(cluster) if cluster is not None else ()),
+            *(key_routes(keys) if keys is not None else ()),
             *system_routes(SystemApi(health, metrics, lambda: self.document, backup)),
         )
-        self._patterns = [(route.path.split("/"), route.method, _safe(route.handle)) for route in self.routes]
+        self._gate = gate or Gate()
+        self._audit = audit or AuditLog("off", "", clock)
+        self._patterns = [
+            (route.path.split("/"), route, self._audit.watching(route, _safe(route.handle))) for route in self.routes
+        ]
         # Clients use the same few paths again and again; the cache is bounded, as anybody may make up others.
         self._match: Callable[[str], _Matches] = lru_cache(maxsize=_PATHS_KEPT)(self._find_match)
 
@@ -74,7 +89,12 @@ class Api:
             match = matches.get(request.method)
             if match is None:
                 raise WrongMethod(request.method, ", ".join(sorted(matches)))
-            handle, parameters = match
+            handle, parameters, access, tenant, route = match
+            try:
+                request.who = self._gate.admit(request, access, tenant)
+            except Forbidden as refused:
+                self._note_refusal(refused, route, request, parameters)
+                raise
             return handle(request, *parameters)
         except EverbellError as error:
             return problem_of(error)
@@ -84,15 +104,21 @@ class Api:
         """The OpenAPI description of the routes."""
         return openapi(self.routes)
 
+    def _note_refusal(self, refused: Forbidden, route: Route, request: Request, parameters: tuple[str, ...]) -> None:
+        request.who = refused.who
+        if self._audit.covers(route):
+            self._audit.note(route, request, parameters, refused.status)
+
     def _find_match(self, raw_path: str) -> _Matches:
         segments = raw_path.split("/")
         matches: _Matches = {}
-        for pattern, method, handle in self._patterns:
+        for pattern, route, handle in self._patterns:
             parameters = _parameters(pattern, segments)
             if parameters is not None:
-                matches[method] = (handle, parameters)
-                if method == "GET":
-                    matches["HEAD"] = matches[method]
+                tenant = parameters[0] if "{tenant}" in pattern else None
+                matches[route.method] = (handle, parameters, route.access or "admin", tenant, route)
+                if route.method == "GET":
+                    matches["HEAD"] = matches["GET"]
         if not matches:
             raise NotFound(f"there is nothing at {unquote(raw_path)[:128]!r}; /docs says what there is")
         return matches

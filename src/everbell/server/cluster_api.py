@@ -55,6 +55,7 @@ class ClusterApi:
     async def forget(self, request: Request) -> Response:
         """A dead node is not expected back: who stands in for it keeps what it has."""
         spec = self._nodes.read(request)
+        request.subject = spec.node
         seen = await self._look()
         if all(stand_in.dead != spec.node for stand_in in seen.stand_ins):
             raise NotFound(f"nobody stands in for a node {spec.node!r}")
@@ -70,6 +71,7 @@ class ClusterApi:
 
     async def _about_node(self, request: Request, command: Callable[[str], Command]) -> Response:
         spec = self._nodes.read(request)
+        request.subject = spec.node
         seen = await self._look()
         if all(member.name != spec.node for member in seen.members):
             names = ", ".join(member.name for member in seen.members)

@@ -15,7 +15,15 @@ def cluster_routes(cluster: ClusterApi) -> tuple[Route, ...]:
     """Nodes, partitions, the log."""
     refused = (404, 415, 422)
     return (
-        Route("GET", CLUSTER, cluster.show, "show_cluster", "Members, ring, partitions, backups, the log", (_SEEN,)),
+        Route(
+            "GET",
+            CLUSTER,
+            cluster.show,
+            "show_cluster",
+            "Members, ring, partitions, backups, the log",
+            (_SEEN,),
+            access="read",
+        ),
         Route(
             "POST",
             CLUSTER + "/drain",
@@ -25,6 +33,7 @@ def cluster_routes(cluster: ClusterApi) -> tuple[Route, ...]:
             (_SEEN,),
             refused,
             body=NodeSpec,
+            access="admin",
         ),
         Route(
             "POST",
@@ -35,6 +44,7 @@ def cluster_routes(cluster: ClusterApi) -> tuple[Route, ...]:
             (_SEEN,),
             refused,
             body=NodeSpec,
+            access="admin",
         ),
         Route(
             "POST",
@@ -45,6 +55,7 @@ def cluster_routes(cluster: ClusterApi) -> tuple[Route, ...]:
             (_SEEN,),
             refused,
             body=NodeSpec,
+            access="admin",
         ),
         Route(
             "PUT",
@@ -55,5 +66,6 @@ def cluster_routes(cluster: ClusterApi) -> tuple[Route, ...]:
             (_SEEN,),
             refused,
             body=StrategySpec,
+            access="admin",
         ),
     )

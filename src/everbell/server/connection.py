@@ -118,7 +118,9 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """A client that closes its side may still want its answers; one with none to come is done."""
         self.gone = self._deaf = True
-        return bool(self._pending or self._waiting or self._unparsed) and not self._hung_up
+        # TLS knows no half-closed connections: its transport closes, whatever is said here.
+        is_half = self._transport.can_write_eof()
+        return is_half and bool(self._pending or self._waiting or self._unparsed) and not self._hung_up
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = self._deaf = self.gone = True
@@ -338,7 +340,7 @@ class Connection(asyncio.Protocol):
         self._since_s = self._time()
         if self._transport.is_closing():
             return
-        if self._lingers and not self.gone:
+        if self._lingers and not self.gone and self._transport.can_write_eof():
             self._pace_reading()
             self._transport.write_eof()
         else:

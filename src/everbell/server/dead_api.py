@@ -54,6 +54,7 @@ class DeadApi:
     async def redrive(self, request: Request, tenant: str) -> Response:
         """Give dead events a new set of attempts."""
         spec = self._specs.read(request)
+        request.subject = "all" if spec.ids is UNSET else " ".join(spec.ids)
         if spec.ids is UNSET:
             if not spec.all:
                 raise InvalidInput('give ids, or "all": true with or without key and tag', "ids")

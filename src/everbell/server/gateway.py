@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import socket
 import sys
@@ -13,16 +12,22 @@ import uvloop
 
 from everbell.clock import SystemClock
 from everbell.core.tenant import Tenants
+from everbell.entropy import SystemEntropy
+from everbell.log_lines import set_up_logging
 from everbell.server.api import Api
+from everbell.server.audit import AuditLog
 from everbell.server.cluster_api import ClusterApi
-from everbell.server.far import FarLeases, FarOperations
+from everbell.server.far import FarKeys, FarLeases, FarOperations
+from everbell.server.gate import Gate
 from everbell.server.gateways import GatewayPlan
 from everbell.server.http import HttpServer, ServerLimits
+from everbell.server.keys_api import KeysApi
 from everbell.server.link import GatewayEnd
 from everbell.server.pages_guard import PagesGuard
 from everbell.server.problem import server_problem
 from everbell.server.process import collect_rarely
 from everbell.server.system_api import Health
+from everbell.server.tls import renew_certificate, server_tls
 
 _LOOK_S = 1.0
 _GRACE_S = 2.0
@@ -45,24 +50,35 @@ class Gateway:
         _, link = await loop.connect_accepted_socket(GatewayEnd, socket.socket(fileno=self._plan.link))
         link.lost.add_done_callback(lambda _: stop.set())
         await self._look(link)
-        tenants = Tenants(self._plan.default, self._plan.tenants)
+        plan = self._plan
+        clock = SystemClock()
+        keys = FarKeys(link)
+        await keys.fetch()
+        tls = server_tls(plan.tls)
+        tenants = Tenants(plan.default, plan.tenants)
         api = Api(
             FarOperations(link),
             FarLeases(link),
             tenants,
-            SystemClock(),
+            clock,
             lambda: self._health,
             lambda: self._metrics,
             backup=lambda: link.call("backup"),
             cluster=ClusterApi(lambda: link.call("look"), lambda command: link.call("order", command)),
+            keys=KeysApi(keys, clock, SystemEntropy()),
+            gate=Gate(keys.ring, may_be_open=plan.may_be_open),
+            audit=AuditLog(plan.audit, plan.audit_file, clock),
         )
-        limits = ServerLimits(body_bytes_max=self._plan.body_bytes_max, bodies_bytes_max=self._plan.bodies_bytes_max)
-        guard = PagesGuard(api, on_loopback=self._plan.on_loopback)
+        limits = ServerLimits(body_bytes_max=plan.body_bytes_max, bodies_bytes_max=plan.bodies_bytes_max)
+        guard = PagesGuard(api, on_loopback=plan.on_loopback)
         server = HttpServer(guard, limits=limits, on_problem=server_problem)
-        await server.start(socket.socket(fileno=self._plan.listener))
-        looking = asyncio.create_task(self._keep_looking(link))
+        if tls is not None:
+            loop.add_signal_handler(signal.SIGHUP, renew_certificate, tls, plan.tls)
+        await server.start(socket.socket(fileno=plan.listener), tls)
+        following = [asyncio.create_task(work) for work in (self._keep_looking(link), keys.follow())]
         await stop.wait()
-        looking.cancel()
+        for task in following:
+            task.cancel()
         self._health = Health("stopping")
         await server.stop(0 if link.lost.done() else _GRACE_S)
 
@@ -79,7 +95,7 @@ class Gateway:
 def main() -> None:
     """The process: its plan comes on standard input."""
     plan = msgspec.json.decode(sys.stdin.buffer.read(), type=GatewayPlan)
-    logging.basicConfig(level=plan.log_level, format="%(asctime)s %(levelname)s gateway %(message)s")
+    set_up_logging(plan.log_level, "gateway")
     collect_rarely()
     uvloop.run(Gateway(plan).run())
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import socket
 import sys
+from typing import Literal
 
 import msgspec
 
 from everbell.core.tenant import Tenant
 from everbell.server.link import EngineEnd, Serve
-from everbell.settings import Settings
+from everbell.settings import Settings, TlsSettings
 
 _log = logging.getLogger("everbell.server")
 
@@ -31,6 +33,10 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     bodies_bytes_max: int
     log_level: str
     on_loopback: bool
+    may_be_open: bool
+    tls: TlsSettings
+    audit: Literal["changes", "all", "off"]
+    audit_file: str
     default: Tenant
     tenants: tuple[Tenant, ...]
 
@@ -51,6 +57,11 @@ class Gateways:
         started = [asyncio.Event() for _ in range(self._settings.gateways)]
         self._keepers = [asyncio.create_task(self._keep(event)) for event in started]
         await asyncio.gather(*(event.wait() for event in started))
+
+    def renew_certificate(self) -> None:
+        """Let them read the certificate again."""
+        for process in self._processes:
+            process.send_signal(signal.SIGHUP)
 
     async def stop(self, grace_s: float) -> None:
         """Ask them to end, as the engine has ended."""
@@ -90,6 +101,10 @@ class Gateways:
             settings.bodies_bytes_max,
             settings.log_level,
             settings.on_loopback,
+            settings.may_be_open,
+            settings.tls,
+            settings.audit,
+            settings.audit_file,
             settings.tenants.default,
             settings.tenants.named,
         )

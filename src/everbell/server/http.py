@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
+from typing import Any
 
 from everbell.server.connection import Connection
 from everbell.server.limits import ServerLimits
@@ -23,6 +25,8 @@ __all__ = ["Handler", "HttpServer", "Request", "Response", "ServerLimits", "prob
 CHECK_INTERVAL_S = 1.0
 ABORT_WAIT_S = 1.0
 BACKLOG = 1024
+HANDSHAKE_S = 10.0
+SHUTDOWN_S = 2.0
 
 
 class HttpServer:
@@ -43,17 +47,18 @@ class HttpServer:
             raise RuntimeError("the server is not listening: call start() first")
         return int(self._server.sockets[0].getsockname()[1])
 
-    async def start(self, where: socket.socket | tuple[str, int]) -> None:
+    async def start(self, where: socket.socket | tuple[str, int], tls: ssl.SSLContext | None = None) -> None:
         """Listen on an address, or on a bound socket (which may be shared with other processes)."""
         if self._server is not None:
             raise RuntimeError("the server was started before: make a new one")
         loop = asyncio.get_running_loop()
         service = self._service = Service(self._handler, self._limits, self._on_problem, loop=loop)
-        if isinstance(where, socket.socket):
-            self._server = await loop.create_server(lambda: Connection(service), sock=where, backlog=BACKLOG)
-        else:
-            host, port = where
-            self._server = await loop.create_server(lambda: Connection(service), host, port, backlog=BACKLOG)
+        place: dict[str, Any] = {"sock": where}
+        if not isinstance(where, socket.socket):
+            place = {"host": where[0], "port": where[1]}
+        if tls is not None:
+            place |= {"ssl": tls, "ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": SHUTDOWN_S}
+        self._server = await loop.create_server(lambda: Connection(service), backlog=BACKLOG, **place)
         self._arm()
 
     async def stop(self, grace_s: float) -> None:

@@ -18,6 +18,7 @@ from msgspec import Raw, Struct
 
 import everbell.errors
 from everbell.channels.queue import Lease
+from everbell.core.access import AccessKey
 from everbell.core.cluster import Command
 from everbell.core.cluster.view import ClusterView
 from everbell.core.event import Event, Record, Repeat, Status
@@ -135,6 +136,9 @@ CALLS: dict[str, Call] = {
     "health": Call(tuple[()], Health),
     "look": Call(tuple[()], ClusterView),
     "order": Call(tuple[Command], ClusterView),
+    "keys": Call(tuple[int], tuple[int, tuple[AccessKey, ...]]),
+    "put_key": Call(tuple[AccessKey], None),
+    "drop_key": Call(tuple[str], None),
 }
 
 _ARGUMENTS = {name: msgspec.msgpack.Decoder(call.arguments) for name, call in CALLS.items()}

@@ -44,7 +44,19 @@ class Client(Protocol):
 class Request:
     """One request, complete. `raw_path` is the path as it came, for whoever splits before decoding; no query."""
 
-    __slots__ = ("_client", "_fields", "_query_text", "body", "headers", "method", "path", "peer", "raw_path")
+    __slots__ = (
+        "_client",
+        "_fields",
+        "_query_text",
+        "body",
+        "headers",
+        "method",
+        "path",
+        "peer",
+        "raw_path",
+        "subject",
+        "who",
+    )
 
     def __init__(
         self,
@@ -65,6 +77,8 @@ class Request:
         self.headers = {} if headers is None else headers
         self.body = body
         self.peer = peer
+        self.who = ""  # Whose key it shows: the gate says so.
+        self.subject = ""  # What it is about, for the audit log, where the path does not say.
         self._client = client
         self._fields: dict[str, list[str]] | None = None
 

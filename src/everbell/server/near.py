@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from everbell.core.access import AccessKey
 from everbell.core.cluster import Command
 from everbell.core.cluster.view import ClusterView
 from everbell.core.spec import Draft
 from everbell.engine.port import LeasesPort, OperationsPort, Seen
+from everbell.server.keys_api import KeysPort
 from everbell.server.link import CALLS, PackedChange, PackedSeen, Scheduled, pack_error
 from everbell.server.system_api import Health, MakeBackup
+
+KEYS_WAIT_S = 10.0
+"""How long a gateway waits for keys to change before it asks again."""
 
 
 class ClusterPort(Protocol):
@@ -19,6 +24,12 @@ class ClusterPort(Protocol):
     async def look(self) -> ClusterView: ...
 
     async def order(self, command: Command) -> ClusterView: ...
+
+
+class ChangingKeys(KeysPort, Protocol):
+    """The access keys, and when they change."""
+
+    async def changed(self, version: int, timeout_s: float) -> tuple[int, tuple[AccessKey, ...]]: ...
 
 
 class Near:
@@ -32,6 +43,7 @@ class Near:
         metrics: Callable[[], str],
         health: Callable[[], Health],
         cluster: ClusterPort | None = None,
+        keys: ChangingKeys | None = None,
     ) -> None:
         self._operations = operations
         self._leases = leases
@@ -39,6 +51,7 @@ class Near:
         self._metrics = metrics
         self._health = health
         self._cluster = cluster
+        self._keys = keys
 
     async def serve(self, method: str, arguments: tuple[Any, ...]) -> Any:
         """Carry out one of `CALLS`."""
@@ -60,11 +73,23 @@ class Near:
             case "look" | "order":
                 assert self._cluster is not None, "only gateways ask, and they have a node behind them"
                 return await getattr(self._cluster, method)(*arguments)
+            case "keys" | "put_key" | "drop_key":
+                return await self._about_keys(method, *arguments)
             case "lease" | "acknowledge" | "fail" | "give_back" | "extend":
                 return await getattr(self._leases, method)(*arguments)
             case _:
                 result = await getattr(self._operations, method)(*arguments)
                 return PackedSeen.pack(result) if isinstance(result, Seen) else result
+
+    async def _about_keys(self, method: str, argument: Any) -> Any:
+        assert self._keys is not None, "only gateways ask, and they have a node behind them"
+        match method:
+            case "put_key":
+                return await self._keys.put(argument)
+            case "drop_key":
+                return await self._keys.drop(argument)
+            case _:
+                return await self._keys.changed(argument, KEYS_WAIT_S)
 
     async def _change(self, tenant: str, event_id: str, change: PackedChange, version: int | None) -> PackedSeen:
         return PackedSeen.pack(await self._operations.change(tenant, event_id, change.unpack(), version))

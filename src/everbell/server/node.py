@@ -10,8 +10,10 @@ import asyncio
 import logging
 import signal
 import socket
+import ssl
 from collections.abc import Callable
 from errno import EADDRINUSE
+from functools import partial
 from pathlib import Path
 
 from everbell.channels.guard import Guard
@@ -19,21 +21,27 @@ from everbell.channels.http import HttpChannel
 from everbell.channels.http_client import HttpPool
 from everbell.clock import SystemClock
 from everbell.cluster.cluster import Cluster, Meeting
+from everbell.cluster.keys import ClusterKeys
 from everbell.cluster.tls import peer_tls
 from everbell.core.time import format_instant
 from everbell.engine.engine import Engine
 from everbell.entropy import SystemEntropy
 from everbell.errors import StoreCorrupt
 from everbell.logs.port import Log
+from everbell.server.access import ensure_operator, refuse_strangers
 from everbell.server.api import Api
+from everbell.server.audit import AuditLog
 from everbell.server.cluster_api import ClusterApi
+from everbell.server.gate import Gate
 from everbell.server.gateways import Gateways
 from everbell.server.http import HttpServer, ServerLimits
+from everbell.server.keys_api import KeysApi
 from everbell.server.metrics import render
 from everbell.server.near import Near
 from everbell.server.pages_guard import PagesGuard
 from everbell.server.problem import server_problem
 from everbell.server.system_api import Health
+from everbell.server.tls import renew_certificate, server_tls
 from everbell.settings import ONE_PROCESS, Settings, SettingsError
 from everbell.stores.port import Store
 from everbell.stores.url import without_password
@@ -65,11 +73,15 @@ class Node:
         self._halted: BaseException | None = None
         self._stopping = False
         self._stop = asyncio.Event()
+        self._tls: ssl.SSLContext | None = None
+        self._on_hangup: Callable[[], None] = lambda: None
 
     async def run(self, ready: Callable[[str], None]) -> int:
         """Serve; `ready` is told the URL once requests are welcome. Returns the exit code of the process."""
         settings = self._settings
         listener = _listen(settings.host, settings.port)
+        self._tls = server_tls(settings.tls)
+        await refuse_strangers(settings, self._log, self._clock)
         self._watch_signals()
         pool = HttpPool(guard=Guard(settings.allow_targets), connections_per_host_max=_CONNECTIONS_PER_HOST)
         http = HttpChannel(pool, self._clock)
@@ -83,11 +95,14 @@ class Node:
             lambda broken: self._stop.set(),
             epochs={},
         )
-        url = _url_of(listener)
+        url = _url_of(listener, "http" if self._tls is None else "https")
         self._cluster = cluster = await self._join(engine, url)
         if cluster is None:
             return await self._give_up(engine)
-        front = await (self._start_gateways if settings.gateways else self._start_server)(cluster, listener)
+        keys = ClusterKeys(cluster)
+        if settings.bootstrap_key:
+            await ensure_operator(keys, settings.bootstrap_key, self._clock, self._entropy)
+        front = await (self._start_gateways if settings.gateways else self._start_server)(cluster, keys, listener)
         ready(url)
         await self._stop.wait()
         if self._halted is not None or engine.broken is not None:
@@ -138,7 +153,8 @@ class Node:
         self._halted = reason
         self._stop.set()
 
-    async def _start_server(self, cluster: Cluster, listener: socket.socket) -> HttpServer:
+    async def _start_server(self, cluster: Cluster, keys: ClusterKeys, listener: socket.socket) -> HttpServer:
+        settings = self._settings
         api = Api(
             cluster.operations,
             cluster.leases,
@@ -148,19 +164,23 @@ class Node:
             self._metrics,
             backup=self._backup,
             cluster=ClusterApi(cluster.look, cluster.order),
+            keys=KeysApi(keys, self._clock, self._entropy),
+            gate=Gate(keys.ring, may_be_open=settings.may_be_open),
+            audit=AuditLog(settings.audit, settings.audit_file, self._clock),
         )
-        limits = ServerLimits(
-            body_bytes_max=self._settings.body_bytes_max, bodies_bytes_max=self._settings.bodies_bytes_max
-        )
-        guard = PagesGuard(api, on_loopback=self._settings.on_loopback)
+        limits = ServerLimits(body_bytes_max=settings.body_bytes_max, bodies_bytes_max=settings.bodies_bytes_max)
+        guard = PagesGuard(api, on_loopback=settings.on_loopback)
         server = HttpServer(guard, limits=limits, on_problem=server_problem)
-        await server.start(listener)
+        await server.start(listener, self._tls)
+        if self._tls is not None:
+            self._on_hangup = partial(renew_certificate, self._tls, settings.tls)
         return server
 
-    async def _start_gateways(self, cluster: Cluster, listener: socket.socket) -> Gateways:
-        near = Near(cluster.operations, cluster.leases, self._backup, self._metrics, self._health, cluster)
+    async def _start_gateways(self, cluster: Cluster, keys: ClusterKeys, listener: socket.socket) -> Gateways:
+        near = Near(cluster.operations, cluster.leases, self._backup, self._metrics, self._health, cluster, keys)
         gateways = Gateways(self._settings, listener, near.serve)
         await gateways.start()
+        self._on_hangup = gateways.renew_certificate
         return gateways
 
     async def _backup(self) -> str:
@@ -188,6 +208,8 @@ class Node:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
+        if self._tls is not None:
+            loop.add_signal_handler(signal.SIGHUP, lambda: self._on_hangup())
 
 
 def meeting_of(settings: Settings) -> Meeting | None:
@@ -199,9 +221,9 @@ def meeting_of(settings: Settings) -> Meeting | None:
     return Meeting(meeting.host, meeting.port, meeting.advertise, meeting.secret, called, caller)
 
 
-def _url_of(listener: socket.socket) -> str:
+def _url_of(listener: socket.socket, scheme: str) -> str:
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def announce(settings: Settings, url: str) -> None:

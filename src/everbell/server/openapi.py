@@ -18,6 +18,7 @@ from everbell.server.problem import CONTENT_TYPE, Problem, title_of
 from everbell.server.route import JSON, Answer, Route
 
 _REF = "#/components/schemas/{name}"
+_PROBLEMS_OF_KEYS = (401, 403)
 _PROBLEMS_OF_ALL = (400, 408, 414, 431, 500, 503, 504)
 
 _TIME = {"format": "date-time"}
@@ -73,7 +74,14 @@ _TIMES = (
 _PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
     "tenant": ("the tenant", {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"}),
     "id": ("the event's id", {"type": "string", "minLength": 1, "maxLength": 512}),
+    "key": ("the key's id", {"type": "string", "minLength": 1, "maxLength": 64}),
     "queue": ("the queue's name", {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"}),
+}
+_KEY = {
+    "type": "http",
+    "scheme": "bearer",
+    "bearerFormat": "evk_…",
+    "description": "an access key; needed as soon as the server has one",
 }
 _IF_MATCH = {
     "name": "If-Match",
@@ -103,7 +111,7 @@ def openapi(routes: Sequence[Route]) -> dict[str, Any]:
         },
         "servers": [{"url": "/"}],
         "paths": paths,
-        "components": {"schemas": components},
+        "components": {"schemas": components, "securitySchemes": {"key": _KEY}},
     }
 
 
@@ -149,6 +157,8 @@ def _refine_durations(schema: Any) -> None:
 
 def _operation(route: Route, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
     operation: dict[str, Any] = {"operationId": route.name, "summary": route.summary}
+    if route.access != "open":
+        operation["security"] = [{"key": [] if route.access == "any" else [route.access or "admin"]}]
     parameters = _path_parameters(route) + ([_IF_MATCH] if route.conditional else [])
     if route.query is not None:
         parameters += _query_parameters(route.query)
@@ -196,7 +206,8 @@ def _responses(route: Route, schemas: dict[Any, dict[str, Any]]) -> dict[str, An
     for answer in route.answers:
         responses[str(answer.status)] = _response(answer, schemas)
     problem = {"schema": schemas[Problem]}
-    for status in sorted({*route.problems, *_PROBLEMS_OF_ALL}):
+    locked = () if route.access == "open" else _PROBLEMS_OF_KEYS
+    for status in sorted({*route.problems, *_PROBLEMS_OF_ALL, *locked}):
         response = responses.setdefault(str(status), {"description": title_of(status), "content": {}})
         response["content"][CONTENT_TYPE] = problem
     return dict(sorted(responses.items()))

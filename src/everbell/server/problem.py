@@ -15,6 +15,7 @@ from msgspec import Struct
 from everbell.errors import (
     Conflict,
     EverbellError,
+    Forbidden,
     InvalidInput,
     MalformedInput,
     NotFound,
@@ -22,6 +23,7 @@ from everbell.errors import (
     Overloaded,
     StoreFull,
     TooLarge,
+    Unauthorized,
     VersionMismatch,
 )
 from everbell.server.message import Response
@@ -69,6 +71,8 @@ _NAMED: dict[int, type[EverbellError]] = {
     kind.status: kind
     for kind in (
         MalformedInput,
+        Unauthorized,
+        Forbidden,
         NotFound,
         WrongMethod,
         Conflict,
@@ -115,4 +119,6 @@ def _headers(error: EverbellError) -> tuple[tuple[str, str], ...]:
         return (("retry-after", str(error.retry_after_s)),)
     if isinstance(error, WrongMethod):
         return (("allow", error.allowed),)
+    if isinstance(error, Unauthorized):
+        return (("www-authenticate", 'Bearer realm="everbell"'),)
     return ()

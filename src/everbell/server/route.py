@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -15,6 +15,11 @@ HTML = "text/html; charset=utf-8"
 
 Handle = Callable[..., Response | Awaitable[Response]]
 """Called with the request and the parameters of the path, in order, percent-decoded."""
+
+
+Access = Literal["open", "any", "read", "schedule", "work", "admin"]
+"""What a route asks for: nothing; any key that counts; or a scope, in the tenant of its path, or in all tenants where
+its path has none."""
 
 
 class Answer(Struct, frozen=True):
@@ -48,3 +53,7 @@ class Route(Struct, frozen=True):
     body_required: bool = True
     conditional: bool = False
     """Whether it heeds `If-Match`."""
+    access: Access | None = None
+    """What it takes to use it. A route that does not say is only for operators."""
+    routine: bool = False
+    """Whether it is what producers and workers do all day, which is too much for most audit logs."""

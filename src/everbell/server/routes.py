@@ -49,6 +49,8 @@ def event_routes(events: EventsApi) -> tuple[Route, ...]:
             ),
             (409, 413, 415, 422, 507),
             body=EventSpec,
+            access="schedule",
+            routine=True,
         ),
         Route(
             "PUT",
@@ -60,8 +62,10 @@ def event_routes(events: EventsApi) -> tuple[Route, ...]:
             (409, 412, 413, 415, 422, 507),
             body=EventSpec,
             conditional=True,
+            access="schedule",
+            routine=True,
         ),
-        Route("GET", EVENT, events.get, "get_event", "Look at an event", (_SEEN,), (404, 422)),
+        Route("GET", EVENT, events.get, "get_event", "Look at an event", (_SEEN,), (404, 422), access="read"),
         Route(
             "PATCH",
             EVENT,
@@ -72,6 +76,7 @@ def event_routes(events: EventsApi) -> tuple[Route, ...]:
             (404, 409, 412, 413, 415, 422, 507),
             body=ChangeSpec,
             conditional=True,
+            access="schedule",
         ),
         Route(
             "DELETE",
@@ -82,6 +87,7 @@ def event_routes(events: EventsApi) -> tuple[Route, ...]:
             (_SEEN,),
             (404, 409, 412, 422, 507),
             conditional=True,
+            access="schedule",
         ),
         Route(
             "POST",
@@ -92,6 +98,7 @@ def event_routes(events: EventsApi) -> tuple[Route, ...]:
             (Answer(200, "the event as it is now; with dry_run, the outcome of the trial", (EventView, TrialView)),),
             (404, 409, 422, 507),
             query=DeliverQuery,
+            access="schedule",
         ),
     )
 
@@ -109,6 +116,8 @@ def recurrence_routes(recurrence: RecurrenceApi) -> tuple[Route, ...]:
             (shown,),
             (413, 415, 422),
             body=PreviewSpec,
+            access="any",
+            routine=True,
         ),
         Route(
             "GET",
@@ -119,6 +128,7 @@ def recurrence_routes(recurrence: RecurrenceApi) -> tuple[Route, ...]:
             (shown,),
             (404, 409, 422),
             query=PreviewQuery,
+            access="read",
         ),
         Route(
             "POST",
@@ -129,6 +139,7 @@ def recurrence_routes(recurrence: RecurrenceApi) -> tuple[Route, ...]:
             (Answer(200, "they are scheduled, each as an event of its own", (BackfillView,)),),
             (404, 409, 413, 415, 422, 507),
             body=BackfillSpec,
+            access="schedule",
         ),
     )
 
@@ -150,8 +161,12 @@ def event_set_routes(batch: BatchApi, search: SearchApi, dead: DeadApi) -> tuple
             (413, 415, 422, 507),
             body=list[EventSpec],
             body_types=(JSON, LINES),
+            access="schedule",
+            routine=True,
         ),
-        Route("GET", EVENTS, search.find, "find_events", "Find events", (_FOUND,), (422,), query=FindQuery),
+        Route(
+            "GET", EVENTS, search.find, "find_events", "Find events", (_FOUND,), (422,), query=FindQuery, access="read"
+        ),
         Route(
             "DELETE",
             EVENTS,
@@ -161,8 +176,19 @@ def event_set_routes(batch: BatchApi, search: SearchApi, dead: DeadApi) -> tuple
             (Answer(200, "they are cancelled", (CancelledView,)),),
             (422, 507),
             query=SelectionQuery,
+            access="schedule",
         ),
-        Route("GET", DEAD, search.find_dead, "find_dead", "Find dead events", (_FOUND,), (422,), query=PageQuery),
+        Route(
+            "GET",
+            DEAD,
+            search.find_dead,
+            "find_dead",
+            "Find dead events",
+            (_FOUND,),
+            (422,),
+            query=PageQuery,
+            access="read",
+        ),
         Route(
             "POST",
             DEAD + "/redrive",
@@ -172,6 +198,7 @@ def event_set_routes(batch: BatchApi, search: SearchApi, dead: DeadApi) -> tuple
             (Answer(200, "they are scheduled again", (RedrivenView,)),),
             (413, 415, 422, 507),
             body=RedriveSpec,
+            access="schedule",
         ),
     )
 
@@ -190,6 +217,8 @@ def queue_routes(queues: QueuesApi) -> tuple[Route, ...]:
             problems,
             body=LeaseSpec,
             body_required=False,
+            access="work",
+            routine=True,
         ),
         Route(
             "POST",
@@ -200,6 +229,8 @@ def queue_routes(queues: QueuesApi) -> tuple[Route, ...]:
             (_SETTLED,),
             problems,
             body=AckSpec,
+            access="work",
+            routine=True,
         ),
         Route(
             "POST",
@@ -210,6 +241,8 @@ def queue_routes(queues: QueuesApi) -> tuple[Route, ...]:
             (_SETTLED,),
             problems,
             body=ExtendSpec,
+            access="work",
+            routine=True,
         ),
         Route(
             "POST",
@@ -220,6 +253,8 @@ def queue_routes(queues: QueuesApi) -> tuple[Route, ...]:
             (_SETTLED,),
             problems,
             body=AckSpec,
+            access="work",
+            routine=True,
         ),
         Route(
             "POST",
@@ -230,6 +265,8 @@ def queue_routes(queues: QueuesApi) -> tuple[Route, ...]:
             (_SETTLED,),
             problems,
             body=FailSpec,
+            access="work",
+            routine=True,
         ),
     )
 
@@ -245,6 +282,7 @@ def system_routes(system: SystemApi) -> tuple[Route, ...]:
             "Copy the store while it is in use",
             (Answer(201, "a complete copy", (BackupView,)),),
             (409,),
+            access="admin",
         ),
         Route(
             "GET",
@@ -253,6 +291,7 @@ def system_routes(system: SystemApi) -> tuple[Route, ...]:
             "healthz",
             "Whether the process is worth keeping",
             (Answer(200, "it is", (Health,)), Answer(503, "it is broken: restart it", (Health,))),
+            access="open",
         ),
         Route(
             "GET",
@@ -261,6 +300,7 @@ def system_routes(system: SystemApi) -> tuple[Route, ...]:
             "readyz",
             "Whether requests are welcome",
             (Answer(200, "they are", (Health,)), Answer(503, "it starts or stops", (Health,))),
+            access="open",
         ),
         Route(
             "GET",
@@ -269,6 +309,7 @@ def system_routes(system: SystemApi) -> tuple[Route, ...]:
             "metrics",
             "Metrics for Prometheus",
             (Answer(200, "the metrics", content_type=METRICS_TYPE),),
+            access="read",
         ),
         Route(
             "GET",
@@ -277,6 +318,7 @@ def system_routes(system: SystemApi) -> tuple[Route, ...]:
             "openapi",
             "This description",
             (Answer(200, "OpenAPI 3.1", (dict[str, Any],)),),
+            access="open",
         ),
         Route(
             "GET",
@@ -285,6 +327,15 @@ def system_routes(system: SystemApi) -> tuple[Route, ...]:
             "docs",
             "This description for people",
             (Answer(200, "a page", content_type=HTML),),
+            access="open",
         ),
-        Route("GET", "/", system.front, "front", "Where to begin", (Answer(200, "a page", content_type=HTML),)),
+        Route(
+            "GET",
+            "/",
+            system.front,
+            "front",
+            "Where to begin",
+            (Answer(200, "a page", content_type=HTML),),
+            access="open",
+        ),
     )

@@ -78,6 +78,7 @@ class SearchApi:
         query = read_query(request, SelectionQuery)
         if query.key is UNSET and query.tag is UNSET:
             raise InvalidInput("say which events to cancel: give key, or tag, or both", "key")
+        request.subject = " ".join(f"{name}={value}" for name, value in request.query.items())
         cancelled = await self._operations.cancel_matching(selection(tenant, None, query.key, query.tag))
         return json_response(CancelledView(cancelled))
 

@@ -71,6 +71,9 @@ class FakeTransport(asyncio.Transport):
                     self.unsent_bytes = 0
                     self.connection.resume_writing()
 
+    def can_write_eof(self) -> bool:
+        return True
+
     def write_eof(self) -> None:
         self.eof = True
 

@@ -13,6 +13,7 @@ import pytest
 import everbell.errors
 from everbell.channels.http_message import HttpFailure
 from everbell.channels.queue import Lease
+from everbell.core.access import AccessKey
 from everbell.core.cluster import Drain, Partition, Value
 from everbell.core.cluster.view import view_of
 from everbell.core.event import Event, Record, Repeat
@@ -47,6 +48,8 @@ FILTER = Filter("shop", "dead", key="k", from_at=1)
 LEASE = Lease("1.2.3", 9_000, occurrence_of(EVENT, 2, 9))
 
 CLUSTER = view_of(Value(index=3, cluster="secret", partitions=(Partition(),) * 2), "n1/x", "n1", 5, 900, {})
+KEY = AccessKey("n4wy6ylcmfrgg33", bytes(32), "shop", ("read", "work"), 1_000, "mailers", revoked_at=2_000)
+
 EXAMPLES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "schedule": (("shop", [DRAFT, DRAFT]), Scheduled(["a", None], {1: SEEN}, {1: ("Conflict", "taken", None)})),
     "get": (("shop", "order-17"), ENDED),
@@ -70,6 +73,9 @@ EXAMPLES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "health": ((), Health("broken", "fsync")),
     "look": ((), CLUSTER),
     "order": ((Drain("n1"),), CLUSTER),
+    "keys": ((3,), (4, (KEY,))),
+    "put_key": ((KEY,), None),
+    "drop_key": ((KEY.id,), None),
 }
 
 ERRORS = [kind for kind in vars(everbell.errors).values() if inspect.isclass(kind) and issubclass(kind, EverbellError)]

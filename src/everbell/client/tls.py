@@ -1,0 +1,24 @@
+"""TLS as a client speaks it: whom it trusts, and what it shows where a server wants to know who calls."""
+
+from __future__ import annotations
+
+import ssl
+
+from everbell.errors import InvalidInput
+
+
+def client_tls(ca: str | None, certificate: str | None) -> ssl.SSLContext | None:
+    """What to connect with: `ca` is a file of authorities to trust instead of the system's, `certificate` a file with a
+    certificate and its private key. None where the defaults will do. Raises `InvalidInput`.
+    """
+    if not ca and not certificate:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=ca or None)
+        context.set_alpn_protocols(["http/1.1"])
+        if certificate:
+            context.load_cert_chain(certificate)
+    except OSError as wrong:
+        field = "certificate" if isinstance(wrong, ssl.SSLError) and certificate else "ca"
+        raise InvalidInput(f"{certificate if field == 'certificate' else ca} cannot be used: {wrong}", field) from wrong
+    return context

@@ -1,0 +1,50 @@
+"""The access keys of a cluster, as one of its nodes knows them: read from the value, written through the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from everbell.cluster.cluster import Cluster
+from everbell.core.access import DOCUMENTS, AccessKey, Keyring, encode_key, keys_in
+from everbell.core.cluster import DropPolicy, Policy, SetPolicy, Value
+
+
+class ClusterKeys:
+    """The keys behind a node."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._player = cluster.node.player
+        self._documents: Mapping[str, Policy] = {}
+        self._ring = Keyring()
+        self.version = 0
+        """Goes up with every change of the keys, in this process."""
+
+    def ring(self) -> Keyring:
+        """All keys as of now. The same object until they change, so it is cheap to ask for every request."""
+        documents = self._player.value.policies
+        if documents is not self._documents:
+            self._documents = documents
+            keys = keys_in(documents)
+            if keys != self._ring.keys:
+                self._ring = Keyring(keys)
+                self.version += 1
+        return self._ring
+
+    async def put(self, key: AccessKey) -> None:
+        """Write a key, new or changed; it counts here when this returns. Raises `LogError`."""
+        await self._cluster.order(SetPolicy(DOCUMENTS + key.id, encode_key(key)))
+
+    async def drop(self, key_id: str) -> None:
+        """Forget a key. Raises `LogError`."""
+        await self._cluster.order(DropPolicy(DOCUMENTS + key_id))
+
+    async def changed(self, version: int, timeout_s: float) -> tuple[int, tuple[AccessKey, ...]]:
+        """The version and the keys, as soon as the version is another one, or the time has passed."""
+
+        def is_another(value: Value) -> bool:
+            self.ring()
+            return self.version != version
+
+        await self._player.saw(is_another, timeout_s)
+        return self.version, self._ring.keys

@@ -1,0 +1,175 @@
+"""A walk past every door: as nobody, with a key that does not count, as another tenant, and with too small a scope.
+
+A door is a route of the API. A new one is walked past without being named here, and one that does not say what it
+takes fails the walk.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from everbell.core.access import SCOPES
+from everbell.server.route import Route
+from tests.unit.server.keys_stage import KeysStage, guarded
+
+SECRET = "the crown jewels"
+EVENT = "order-17"
+ABSENT = "order-18"
+OPEN = {"healthz", "readyz", "openapi", "docs", "front"}
+"""What is nobody's secret; it has to be named here, too, so that nothing is opened by mistake."""
+
+REFUSED = (401, 403)
+
+
+def path_of(route: Route, key_id: str, event: str = EVENT, tenant: str = "shop") -> str:
+    named = {"{tenant}": tenant, "{id}": event, "{queue}": "work", "{key}": key_id}
+    return "/".join(named.get(segment, segment) for segment in route.path.split("/"))
+
+
+def methods_of(route: Route) -> tuple[str, ...]:
+    return ("GET", "HEAD") if route.method == "GET" else (route.method,)
+
+
+async def furnished(stage: KeysStage) -> str:
+    """A tenant with an event, an operator, and the operator's key."""
+    operator = await stage.key("*", ["admin"])
+    spec = {"in": "1h", "to": "queue:work", "payload": SECRET}
+    answer = await stage.call("PUT", f"/v1/tenants/shop/events/{EVENT}", spec, operator)
+    assert answer.status == 201, answer.body
+    stage.calls.clear()
+    return operator
+
+
+async def refused(stage: KeysStage, route: Route, target: str, key: str | None, status: int) -> bytes:
+    """Knock, be refused, and leave no trace; returns what was said."""
+    said = b""
+    for method in methods_of(route):
+        answer = await stage.call(method, target, b"{}", key, content_type="application/json")
+        assert answer.status == status, (route.name, method, answer.status, answer.body)
+        assert answer.content_type == "application/problem+json"
+        assert stage.calls == [], f"{route.name} did {stage.calls} for somebody who was refused"
+        assert ("www-authenticate" in answer.headers) is (status == 401)
+        for secret in (SECRET, EVENT, ABSENT, "evk_" if key is None else key.rpartition("_")[2]):
+            assert secret.encode() not in answer.body.replace("evk_…".encode(), b""), route.name
+        said = answer.body
+    return said
+
+
+async def admitted(stage: KeysStage, route: Route, target: str, key: str | None) -> None:
+    answer = await stage.call(route.method, target, b"{}", key, content_type="application/json")
+    assert answer.status not in REFUSED, (route.name, answer.body)
+    stage.calls.clear()
+
+
+def locked(stage: KeysStage) -> list[Route]:
+    return [route for route in stage.api.routes if route.access != "open"]
+
+
+def test_every_route_says_what_it_takes() -> None:
+    async def walk(stage: KeysStage) -> None:
+        undeclared = [route.name for route in stage.api.routes if route.access is None]
+        assert undeclared == [], "give these routes an access; see server/route.py"
+        assert {route.name for route in stage.api.routes if route.access == "open"} == OPEN
+        # Whatever changes something takes more than reading.
+        for route in stage.api.routes:
+            assert route.method == "GET" or route.access != "read", route.name
+
+    guarded(walk)
+
+
+@pytest.mark.parametrize("may_be_open", [True, False])
+def test_as_nobody(may_be_open: bool) -> None:
+    async def walk(stage: KeysStage) -> None:
+        operator = await furnished(stage)
+        revoked = await stage.key("*", ["admin"], revoked=True)
+        stranger = operator[:-1] + ("a" if operator[-1] != "a" else "b")
+        for route in locked(stage):
+            for key in (None, revoked, stranger, "nonsense"):
+                await refused(stage, route, path_of(route, "some-key"), key, 401)
+
+    guarded(walk, may_be_open=may_be_open)
+
+
+def test_as_another_tenant() -> None:
+    async def walk(stage: KeysStage) -> None:
+        await furnished(stage)
+        bank = await stage.key("bank", SCOPES)
+        for route in locked(stage):
+            if route.access == "any":
+                await admitted(stage, route, path_of(route, ""), bank)
+                continue
+            there = await refused(stage, route, path_of(route, stage.keys.ring().keys[0].id), bank, 403)
+            absent = await refused(stage, route, path_of(route, "no-such-key", ABSENT), bank, 403)
+            assert there == absent, "whether something exists elsewhere is nobody's business"
+            if "{tenant}" in route.path:
+                await admitted(stage, route, path_of(route, "", tenant="bank"), bank)
+
+    guarded(walk)
+
+
+def test_with_too_small_a_scope() -> None:
+    async def walk(stage: KeysStage) -> None:
+        await furnished(stage)
+        for route in locked(stage):
+            tenant = "shop" if "{tenant}" in route.path else "*"
+            others = [scope for scope in SCOPES if scope not in (route.access, "admin")]
+            if route.access == "any":
+                continue
+            small = await stage.key(tenant, others)
+            said = await refused(stage, route, path_of(route, "some-key"), small, 403)
+            assert f"{route.access!r}".encode() in said, "what is missing is said"
+
+    guarded(walk)
+
+
+def test_with_just_enough() -> None:
+    async def walk(stage: KeysStage) -> None:
+        operator = await furnished(stage)
+        for route in stage.api.routes:
+            tenant = "shop" if "{tenant}" in route.path else "*"
+            scope: Any = "read" if route.access in ("any", "open", None) else route.access
+            await admitted(stage, route, path_of(route, "some-key"), operator)
+            await admitted(stage, route, path_of(route, "some-key"), await stage.key(tenant, [scope]))
+            if "{tenant}" in route.path:
+                await admitted(stage, route, path_of(route, "some-key"), await stage.key("shop", ["admin"]))
+                await admitted(stage, route, path_of(route, "some-key"), await stage.key("*", [scope]))
+
+    guarded(walk)
+
+
+def test_without_keys_the_doors_are_open_only_where_that_is_wanted() -> None:
+    async def walk_open(stage: KeysStage) -> None:
+        for route in stage.api.routes:
+            await admitted(stage, route, path_of(route, "some-key"), None)
+            await admitted(stage, route, path_of(route, "some-key"), "for-a-proxy")
+
+    async def walk_closed(stage: KeysStage) -> None:
+        for route in locked(stage):
+            await refused(stage, route, path_of(route, "some-key"), None, 401)
+
+    guarded(walk_open, may_be_open=True)
+    guarded(walk_closed, may_be_open=False)
+
+
+@pytest.mark.parametrize("written", ["b%61nk", "%62%61%6e%6b"])
+def test_a_tenant_is_the_same_however_it_is_written(written: str) -> None:
+    async def walk(stage: KeysStage) -> None:
+        await furnished(stage)
+        bank, shop = await stage.key("bank"), await stage.key("shop")
+        assert (await stage.call("GET", f"/v1/tenants/{written}/events", key=bank)).status == 200
+        assert (await stage.call("GET", f"/v1/tenants/{written}/events", key=shop)).status == 403
+
+    guarded(walk)
+
+
+@pytest.mark.parametrize("path", ["bank%2F..%2Fshop/events", "bank/../shop/events", "./shop/events", "/shop/events"])
+def test_no_path_leads_around(path: str) -> None:
+    async def walk(stage: KeysStage) -> None:
+        await furnished(stage)
+        answer = await stage.call("GET", f"/v1/tenants/{path}", key=await stage.key("bank", SCOPES))
+        assert answer.status in (403, 404, 422)
+        assert stage.calls == []
+
+    guarded(walk)

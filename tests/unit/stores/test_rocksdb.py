@@ -19,6 +19,7 @@ from everbell.stores.port import Add, Block, Change, Counts, Filter, Move
 from everbell.stores.rocksdb import RocksdbStore
 from everbell.stores.rocksdb_access import scan
 from everbell.stores.rocksdb_keys import event_key, index_key
+from everbell.stores.rows import event_row
 from tests.conformance.stores import NOW, PARTITIONS, UNOWNED, event, find_all, finish, page_all, record
 
 FAR = NOW + 10**12
@@ -298,6 +299,20 @@ def test_an_unfinished_record_at_the_end_of_the_log_is_as_if_it_never_was(
     visit(tmp_path, step)
 
 
+def test_rows_without_a_label_are_read_like_others(tmp_path: Path) -> None:
+    old, new = (event(sequence, partition=1, to="https://herd.example/") for sequence in (1, 2))
+
+    async def step(store: RocksdbStore) -> None:
+        await store.apply([Add(old), Add(new)], UNOWNED)
+        store._db.put(event_key(old), event_row(old))
+        assert await page_all(store, 1, FAR, 10) == ([old, new], None)
+        page = await store.page(1, -1, FAR, 10, [("shop", "https://herd.example")])
+        assert (list(page.events), page.left_out) == ([old], 1)
+        assert await store.get("shop", old.id) == old
+
+    visit(tmp_path, step)
+
+
 @pytest.mark.parametrize("at", [0.1, 0.5, 0.9])
 def test_damage_in_the_middle_of_the_log_is_refused(tmp_path: Path, orphans: list[RocksdbStore], at: float) -> None:
     crash(tmp_path, orphans, EVENTS)
@@ -315,8 +330,9 @@ def test_damage_in_a_table_is_noticed_by_whoever_reads_it(tmp_path: Path) -> Non
         store._db.flush()
 
     async def read(store: RocksdbStore) -> None:
-        with pytest.raises(StoreCorrupt):
-            await page_all(store, 1, FAR, 1_000)
+        for limit in (1, 7, 299, 1_000):
+            with pytest.raises(StoreCorrupt):
+                await page_all(store, 1, FAR, limit)
         with pytest.raises(StoreCorrupt):
             await find_all(store, Filter("shop"), 1_000)
         with pytest.raises(StoreCorrupt):

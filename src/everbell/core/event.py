@@ -49,6 +49,9 @@ TRANSITIONS: frozenset[tuple[State, State | End]] = frozenset(
     }
 )
 
+_SECOND_DIGEST = 1 << 32
+"""Marks digests of the second generation; those of the first are less."""
+
 ATTEMPTS_KEPT = 20
 """How many of the latest attempts are kept in full; the count goes on."""
 
@@ -211,9 +214,27 @@ def is_paused(event: Event) -> bool:
 
 
 def digest_of(event: Event) -> int:
-    """A checksum of what the user asked for, apart from the time."""
-    asked = (event.to, event.payload, event.key, event.content_type, event.headers, event.tags)
-    return crc32(msgspec.msgpack.encode(asked))
+    """A checksum of what the user asked for, apart from the time.
+
+    Records keep it, so what goes into it cannot change without another generation: a field that is added to `Retry` or
+    `Repeat` would turn repeated requests into conflicts.
+    """
+    asked = (*_first_asked(event), event.retry, event.repeat, event.expires_ms)
+    return _SECOND_DIGEST | crc32(msgspec.msgpack.encode(asked))
+
+
+def is_repeated(existing: Event | Record, asked: Event) -> bool:
+    """Whether a request asks for the event that has its id already, and not for another one."""
+    if isinstance(existing, Event):
+        return digest_of(existing) == digest_of(asked)
+    if existing.digest >= _SECOND_DIGEST:
+        return existing.digest == digest_of(asked)
+    return existing.digest == crc32(msgspec.msgpack.encode(_first_asked(asked)))
+
+
+def _first_asked(event: Event) -> tuple[object, ...]:
+    """All that the first generation of digests knew."""
+    return event.to, event.payload, event.key, event.content_type, event.headers, event.tags
 
 
 def with_attempt(attempts: tuple[Attempt, ...], attempt: Attempt) -> tuple[Attempt, ...]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from everbell.channels.port import SmallDesk
 from everbell.clock import Clock
 from everbell.core.amendment import amended
-from everbell.core.event import Event, Record, digest_of, status_of
+from everbell.core.event import Event, Record, is_repeated, status_of
 from everbell.core.retry import Outcome
 from everbell.core.spec import Draft, event_of
 from everbell.core.tenant import Tenant, Tenants
@@ -190,9 +190,7 @@ class Operations:
         if isinstance(result, EverbellError):
             return result
         existing = result.existing
-        digest = existing.digest if isinstance(existing, Record) else digest_of(existing)
-        asked = digest_of(event_of(draft, existing.id, existing.tenant))
-        if digest == asked:
+        if is_repeated(existing, event_of(draft, existing.id, existing.tenant)):
             return self._seen(existing)
         if isinstance(existing, Record):
             ended = f"the id {existing.id!r} belongs to another event that is {existing.status} already"

@@ -16,12 +16,14 @@ from everbell.core.event import (
     Record,
     Repeat,
     digest_of,
+    is_repeated,
     position,
     position_at,
     status_of,
     with_attempt,
 )
 from everbell.core.ids import SEQUENCE_MAX
+from everbell.core.retry import Retry
 from everbell.core.time import INSTANT_MAX
 
 EVENT = Event("order-17", "shop", 3, 17, 5_000, 5_000, "queue:work", b"{}", 1_000)
@@ -78,6 +80,9 @@ def test_the_latest_attempts_are_kept_and_the_oldest_dropped() -> None:
         replace(EVENT, content_type="text/plain"),
         replace(EVENT, headers=(("x-a", "1"),)),
         replace(EVENT, tags=("t",)),
+        replace(EVENT, retry=Retry(2)),
+        replace(EVENT, repeat=Repeat(60_000)),
+        replace(EVENT, expires_ms=1_000),
     ],
 )
 def test_the_digest_tells_another_request(other: Event) -> None:
@@ -88,6 +93,39 @@ def test_the_digest_knows_a_repeated_request() -> None:
     later = replace(EVENT, due_at=9, run_at=9, sequence=99, attempt_count=2, version=4, state="waiting")
 
     assert digest_of(later) == digest_of(EVENT)
+    assert is_repeated(later, EVENT)
+
+
+def test_digests_that_were_stored_are_understood_for_ever() -> None:
+    """Of both generations: the first did not look at retries, repetition and expiry."""
+    whole = Event(
+        "e",
+        "t",
+        0,
+        1,
+        5,
+        5,
+        "queue:q",
+        b"{}",
+        1,
+        "k",
+        headers=(("x-a", "1"),),
+        tags=("t",),
+        retry=Retry(5, 1_000, 60_000),
+        repeat=Repeat(60_000, 3),
+        expires_ms=9,
+    )
+    first, second = 3_745_447_375, 6_518_096_471
+    other = replace(whole, retry=None)
+
+    assert digest_of(whole) == second
+    assert [is_repeated(record_with(first), event) for event in (whole, other)] == [True, True]
+    assert [is_repeated(record_with(second), event) for event in (whole, other)] == [True, False]
+    assert not is_repeated(record_with(first), replace(whole, payload=b"[]"))
+
+
+def record_with(digest: int) -> Record:
+    return Record("e", "t", "delivered", 5, 6, "queue:q", 1, "k", digest=digest)
 
 
 def test_what_users_see_of_an_unfinished_event() -> None:

@@ -144,7 +144,7 @@ class Loader:
         # What stays behind a skip is not even read: a herd that does not fit into memory lies between all the others.
         # Where somebody has no room and nobody has a skip yet, a short page tells whose events lie here.
         unwanted = partition.unwanted()
-        limit = self._page_events if unwanted or not self._floor.starved else max(self._page_events // 8, 1)
+        limit = self._page_events if partition.skips or not self._floor.starved else max(self._page_events // 8, 1)
         page = await self._store.page(partition.index, partition.checkpoint, until_at, limit, unwanted)
         await self._bury(page)
         if partition.epoch != epoch:

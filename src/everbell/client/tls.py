@@ -15,10 +15,12 @@ def client_tls(ca: str | None, certificate: str | None) -> ssl.SSLContext | None
         return None
     try:
         context = ssl.create_default_context(cafile=ca or None)
-        context.set_alpn_protocols(["http/1.1"])
-        if certificate:
-            context.load_cert_chain(certificate)
     except OSError as wrong:
-        field = "certificate" if isinstance(wrong, ssl.SSLError) and certificate else "ca"
-        raise InvalidInput(f"{certificate if field == 'certificate' else ca} cannot be used: {wrong}", field) from wrong
+        raise InvalidInput(f"{ca} cannot be used: {wrong}", "ca") from wrong
+    context.set_alpn_protocols(["http/1.1"])
+    if certificate:
+        try:
+            context.load_cert_chain(certificate)
+        except OSError as wrong:
+            raise InvalidInput(f"{certificate} cannot be used: {wrong}", "certificate") from wrong
     return context

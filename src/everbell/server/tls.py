@@ -32,6 +32,8 @@ def server_tls(tls: TlsSettings) -> ssl.SSLContext | None:
 def renew_certificate(context: ssl.SSLContext, tls: TlsSettings) -> None:
     """Read the certificate again: connections from now on see the new one. If it is no good, the old one stays."""
     try:
+        # On one of its own first: a load that fails half way leaves a context with half of each.
+        _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), tls)
         _load(context, tls)
     except SettingsError as wrong:
         _log.error("the certificate was not renewed: %s", wrong)

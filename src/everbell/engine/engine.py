@@ -40,12 +40,13 @@ from everbell.engine.partition import Partition
 from everbell.engine.scribe import Scribe, failing
 from everbell.entropy import Entropy
 from everbell.errors import EverbellError, StoreUnavailable
-from everbell.stores.port import Store
+from everbell.stores.port import Counts, Store
 
 _log = logging.getLogger("everbell.engine")
 
 _SWEEP_RECORDS = 2_000
 _SWEEP_S = 30.0
+_COUNT_S = 10.0
 _TICK_S_LEFT = 0.1
 """While lines wait to be set going after a start."""
 
@@ -114,6 +115,9 @@ class Engine:
         self.dispatcher.on_begun = self.meter.began
         floor.on_room = scribe.nudge
         floor.on_early = self._tick_for
+        self.counts: Mapping[str, Counts] = {}
+        """How many events each tenant has, as of the last look: some seconds old."""
+        self._counted_at = 0
         self._ticker: asyncio.TimerHandle | None = None
         self._swept_at = clock.now()
 
@@ -286,9 +290,14 @@ class Engine:
         self._scribe.nudge()
         now = self._clock.now()
         lines_left = self._lanes.resume_left()
+        if self._intake.needs_sequences and self.epochs:
+            self._scribe.read(self._take_sequences)
         if now - self._swept_at >= _SWEEP_S * 1_000:
             self._swept_at = now
             self._scribe.read(self._sweep)
+        if now - self._counted_at >= _COUNT_S * 1_000:
+            self._counted_at = now
+            self._scribe.read(self._count)
         seconds = max(self._loader.next_at() - now, self._settings.lookahead_ms) / 4_000
         self._tick_within(_TICK_S_LEFT if lines_left else seconds)
 
@@ -307,6 +316,10 @@ class Engine:
     async def _take_sequences(self) -> None:
         """Long before the present ones run out."""
         self._intake.count_from(await self.store.raise_fence({}))
+
+    async def _count(self) -> None:
+        """Look how many events there are, for those who watch."""
+        self.counts = await self.store.counts()
 
     async def _sweep(self) -> None:
         """Forget records whose retention is over, some at a time."""

@@ -62,9 +62,8 @@ class Intake:
 
     def count_from(self, sequence: int) -> None:
         """New events get sequences above this one, which the store has given to us."""
-        if sequence >= self._sequence:
-            self._sequence = sequence
-            self._sequence_max = sequence + SEQUENCES_AT_ONCE
+        self._sequence = max(self._sequence, sequence)
+        self._sequence_max = max(self._sequence_max, sequence + SEQUENCES_AT_ONCE)
 
     @property
     def needs_sequences(self) -> bool:

@@ -6,7 +6,10 @@ from everbell.cluster.cluster import Cluster
 from everbell.engine.engine import Engine
 from everbell.engine.meter import LATENESS_BOUNDS_MS
 from everbell.server.cluster_metrics import render_cluster
-from everbell.server.exposition import metric
+from everbell.server.exposition import labelled, metric
+
+_TENANTS_MAX = 100
+"""Of how many tenants, those with most events, the counts are shown: a series for each would be too many."""
 
 
 def render(engine: Engine, cluster: Cluster | None = None) -> str:
@@ -15,6 +18,15 @@ def render(engine: Engine, cluster: Cluster | None = None) -> str:
     lines: list[str] = []
     for name in ("scheduled", "delivered", "retried", "dead", "expired", "cancelled"):
         lines += metric(f"everbell_{name}_total", "counter", f"Events {name} since the start.", getattr(meter, name))
+    most = sorted(engine.counts.items(), key=lambda item: -item[1].pending)[:_TENANTS_MAX]
+    for name, meaning in (("pending", "neither finished nor dead"), ("dead", "dead")):
+        lines += labelled(
+            f"everbell_{name}_events",
+            "gauge",
+            f"Events that are {meaning}, by tenant, in the whole store.",
+            "tenant",
+            {tenant: getattr(counts, name) for tenant, counts in sorted(most)},
+        )
     budget = engine.floor.budget
     lines += metric("everbell_in_flight", "gauge", "Attempts under way.", engine.dispatcher.in_flight)
     lines += metric("everbell_in_memory_events", "gauge", "Events in memory.", len(engine.floor.entries))

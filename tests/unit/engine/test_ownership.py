@@ -13,6 +13,7 @@ from everbell.core.event import Event
 from everbell.engine import lanes
 from everbell.engine.engine import Engine
 from everbell.errors import EverbellError, Fenced, NotOwner, StoreFull
+from everbell.stores.port import SEQUENCES_AT_ONCE
 from tests.unit.engine.stage import FAILED, Receiver, Stage, SteadyEntropy, play
 
 OLD, NEW = 1, 2
@@ -362,3 +363,44 @@ def test_a_lower_epoch_takes_nothing() -> None:
 
 async def change_tags(stage: Stage, event: Event) -> None:
     await stage.engine.operations.change("default", event.id, {"tags": ("changed",)}, None)
+
+
+def test_a_page_that_is_being_read_when_the_release_begins_is_not_brought_to_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scene(heirs: Heirs) -> None:
+        stage = heirs.stage
+        await stage.schedule("far", 20_000)
+        read, begun, go_on = stage.store.page, asyncio.Event(), asyncio.Event()
+
+        async def page(*arguments: Any) -> Any:
+            begun.set()
+            await go_on.wait()
+            return await read(*arguments)
+
+        monkeypatch.setattr(stage.store, "page", page)
+        await begun.wait()
+        releasing = asyncio.create_task(stage.engine.release([0], 5.0))
+        await stage.settled()
+        go_on.set()
+        assert await releasing, "nothing was under way"
+        assert stage.engine.floor.entries == {}
+        await heirs.take()
+        await stage.pass_ms(60_000)
+        assert (stage.receiver.names, heirs.receiver.names) == ([], ["far"])
+
+    play_heirs(scene)
+
+
+def test_sequences_are_taken_long_before_they_run_out() -> None:
+    async def scene(stage: Stage) -> None:
+        intake = stage.engine._intake
+        intake._sequence += SEQUENCES_AT_ONCE * 3 // 4
+        before = intake._sequence
+        assert intake.needs_sequences
+        await stage.pass_ms(20_000)
+        assert not intake.needs_sequences
+        event = await stage.schedule("next", 5)
+        assert event.sequence > before
+
+    play(scene)

@@ -14,7 +14,7 @@ def values(text: str) -> dict[str, float]:
     samples = {}
     for line in text.splitlines():
         if not line.startswith("# "):
-            match = re.fullmatch(r'([a-z_]+(?:\{le="[^"]+"\})?) ([0-9.e+-]+)', line)
+            match = re.fullmatch(r'([a-z_]+(?:\{[a-z]+="[^"]+"\})?) ([0-9.e+-]+)', line)
             assert match is not None, line
             samples[match[1]] = float(match[2])
     return samples
@@ -40,6 +40,8 @@ def test_what_happened_is_counted() -> None:
         assert numbers["everbell_in_flight"] == 0
         assert numbers["everbell_in_memory_bytes"] == 0
         assert numbers["everbell_epoch"] == 1
+        assert numbers['everbell_pending_events{tenant="default"}'] == 0
+        assert numbers['everbell_dead_events{tenant="default"}'] == 1
 
     play(scene)
 

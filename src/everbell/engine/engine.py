@@ -153,9 +153,9 @@ class Engine:
     async def take(self, epochs: Mapping[int, int], *, quiet_ms: int = 0) -> None:
         """Own these partitions from now on: raise the fence, learn which keys are blocked, and go.
 
-        For `quiet_ms` the last owner may still be sending what is due already: so long, a key that has such an event
-        waits. Raises `Fenced`
-        when somebody took one of them under a higher epoch, and `StoreUnavailable`; then none is taken.
+        For `quiet_ms` the last owner may still be sending what is due already, or is due by its clock: so long, a key
+        that has such an event waits. Raises `Fenced` when somebody took one of them under a higher epoch, and
+        `StoreUnavailable`; then none is taken.
         """
         if not epochs:
             return
@@ -178,8 +178,9 @@ class Engine:
             if taken.done():
                 return  # Whoever wanted them is gone.
             now = self._clock.now()
+            quiet_until_ms = self._clock.elapsed_ms() + quiet_ms if quiet_ms else 0
             for index, epoch in epochs.items():
-                self._partitions[index].take(epoch, now, now + quiet_ms if quiet_ms else 0)
+                self._partitions[index].take(epoch, now, quiet_until_ms)
             self.epochs.update(epochs)
             self._intake.count_from(sequence)
             self._own()

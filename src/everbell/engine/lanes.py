@@ -38,6 +38,8 @@ from everbell.errors import StoreError
 from everbell.stores.port import Block, Change, Move, Page, Refusal, Store, Unblock
 
 LINE_IN_MEMORY = 64
+CLOCKS_APART_MS = 5_000
+"""How far the clocks of two nodes may differ: so far ahead of time a dead owner may have sent something."""
 NOBODY = 0
 """The head of a marked key whose line may go on by itself."""
 
@@ -118,8 +120,8 @@ class Lanes:
         Not before all that was due at the start is in memory and has rung, because one of those may have its place at
         the front of the line.
         """
-        now = self._clock.now()
-        read = [index for index in self._left if _is_read(self._partitions[index], now)]
+        now, elapsed_ms = self._clock.now(), self._clock.elapsed_ms()
+        read = [index for index in self._left if _is_read(self._partitions[index], elapsed_ms)]
         ahead = self._keys_ahead(now) if read else ()
         for index in read:
             skips = self._partitions[index].skips.values()
@@ -236,13 +238,27 @@ class Lanes:
 
     def _lead(self, lane: Lane, entry: Entry) -> None:
         lane.head = entry
-        partition = self._partitions[lane.partition]
-        wait_ms = partition.quiet_until_at and partition.quiet_until_at - self._clock.now()
-        if wait_ms <= 0 or entry.event.run_at > partition.taken_at:
+        self._dispatch(entry)
+
+    def _dispatch(self, entry: Entry) -> None:
+        """Let the head of a lane go, now or as soon as it may."""
+        wait_ms = self._wait_ms(entry.event)
+        if wait_ms <= 0:
             self._dispatcher.enqueue(entry)
         else:
+            # Not for long at a time: somebody may set the clock meanwhile.
+            asyncio.get_running_loop().call_later(min(wait_ms, 1_000) / 1_000, self._dispatch, entry)
+
+    def _wait_ms(self, event: Event) -> int:
+        partition = self._partitions[event.partition]
+        wait_ms = 0
+        if partition.quiet_until_ms and event.run_at <= partition.taken_at + CLOCKS_APART_MS:
             # The last owner died, and may have sent this one: a request that is on its way must not come after ours.
-            asyncio.get_running_loop().call_later(wait_ms / 1_000, self._dispatcher.enqueue, entry)
+            wait_ms = partition.quiet_until_ms - self._clock.elapsed_ms()
+        if event.state == "waiting":
+            # It came to the line when it was due by the clock of an owner before this one, which may be ahead of ours.
+            wait_ms = max(wait_ms, event.run_at - self._clock.now())
+        return wait_ms
 
     def _advance(self, lane: Lane) -> None:
         if lane.asking or (lane.away and (not lane.line or min(map(_order, lane.away)) < _order(lane.line[0]))):
@@ -363,8 +379,8 @@ class Lanes:
             self._advance(lane)
 
 
-def _is_read(partition: Partition, now: int) -> bool:
-    return partition.next_at > partition.taken_at and now >= partition.quiet_until_at
+def _is_read(partition: Partition, elapsed_ms: int) -> bool:
+    return partition.next_at > partition.taken_at and elapsed_ms >= partition.quiet_until_ms
 
 
 def _to_line(event: Event) -> Move:

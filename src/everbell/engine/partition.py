@@ -19,7 +19,7 @@ class Partition:
     or owned elsewhere nothing is brought to memory: no time lies before its `next_at`.
     """
 
-    __slots__ = ("checkpoint", "epoch", "index", "is_open", "next_at", "quiet_until_at", "skips", "taken_at")
+    __slots__ = ("checkpoint", "epoch", "index", "is_open", "next_at", "quiet_until_ms", "skips", "taken_at")
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -30,17 +30,17 @@ class Partition:
         self.next_at = -1
         self.skips: dict[Flow, Skip] = {}
         self.taken_at = 0
-        self.quiet_until_at = 0
-        """Until then, the last owner may still be sending what was due when it was taken from it."""
+        self.quiet_until_ms = 0
+        """Until then, on the clock of elapsed time, requests of the last owner may be on their way; 0: none."""
 
-    def take(self, epoch: int, now: int, quiet_until_at: int) -> None:
+    def take(self, epoch: int, now: int, quiet_until_ms: int) -> None:
         """This node owns it from now on: everything in it is still to be read."""
         self.epoch = epoch
         self.is_open = True
         self.checkpoint = -1
         self.next_at = 0
         self.taken_at = now
-        self.quiet_until_at = quiet_until_at
+        self.quiet_until_ms = quiet_until_ms
 
     def lose(self) -> None:
         """This node no longer owns it."""

@@ -22,14 +22,14 @@ def flow(tenant: str = "shop") -> Flow:
 
 def test_nothing_was_read_in_the_beginning() -> None:
     partition = Partition(0)
-    partition.take(1, now=0, quiet_until_at=0)
+    partition.take(1, now=0, quiet_until_ms=0)
     assert (partition.checkpoint, partition.next_at) == (-1, 0)
 
 
 def test_a_partition_that_is_owned_elsewhere_takes_nothing_in() -> None:
     partition = Partition(0)
     assert not partition.covers(EVENT, near_at=NEVER)
-    partition.take(1, now=0, quiet_until_at=0)
+    partition.take(1, now=0, quiet_until_ms=0)
     partition.read_to(NEVER, None)
     assert partition.covers(EVENT, near_at=0)
     partition.lose()

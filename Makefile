@@ -99,8 +99,10 @@ simulation: $(VENV)/.dev ## Run the whole system in one thread, from seeds, unde
 	@$(BIN)/pytest tests/simulation $(ARGS)
 
 .PHONY: sim
-sim: $(VENV)/.dev ## Simulate more seeds, as in: make sim SEED=1000 MINUTES=10
-	@$(BIN)/python -m tests.simulation.campaign --seed $(SEED) --minutes $(MINUTES)
+sim: $(VENV)/.dev ## Simulate more seeds, so long of one node and so long of clusters: make sim SEED=1000 MINUTES=10
+	@failed=0; for campaign in campaign cluster_campaign; do \
+		$(BIN)/python -m tests.simulation.$$campaign --seed $(SEED) --minutes $(MINUTES) || failed=1; \
+	done; exit $$failed
 
 .PHONY: acceptance
 acceptance: $(VENV)/.dev system services-installed ## Run real processes, and kill some of them

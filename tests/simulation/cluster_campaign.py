@@ -21,6 +21,9 @@ from tests.simulation.cluster_options import ClusterOptions, cluster_of
 from tests.simulation.cluster_world import ClusterWorld
 from tests.simulation.processes import ProcessLoop
 
+FAILED_MAX = 20
+"""After so many seeds that failed, more of them say nothing new."""
+
 
 @dataclass(frozen=True)
 class ClusterRun:
@@ -79,7 +82,7 @@ def campaign(first_seed: int, minutes: float, seeds_max: int | None = None) -> i
     faults: Counter[str] = Counter()
     seen: Counter[str] = Counter()
     for seed in count(first_seed):
-        if time.monotonic() - began_s >= minutes * 60 or seeds == seeds_max:
+        if time.monotonic() - began_s >= minutes * 60 or seeds == seeds_max or failed == FAILED_MAX:
             break
         seeds += 1
         try:

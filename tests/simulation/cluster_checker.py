@@ -3,6 +3,7 @@
 ended         an attempt that began after the end of its occurrence was committed
 overlap       two attempts of one key under way at once, whoever made them
 handed over   an occurrence that was delivered again though its partition was released in between, never taken
+outlived      an attempt that began after its partition was taken in a higher epoch
 owner, epoch  two nodes in one (partition, epoch); writes of an epoch after those of a higher one
 version       two changes of one version that were both acknowledged
 value         nodes that differ about the value at an index; a snapshot that is not what replaying yields
@@ -40,9 +41,13 @@ class ClusterChecker:
         self,
         attempts: list[Attempt],
         ended: dict[tuple[str, int], tuple[int, int]],
+        taken_ms: dict[tuple[int, int], int],
         unclean: set[tuple[int, int]],
     ) -> list[str]:
-        """`unclean`: the (partition, epoch) that were taken from an owner that had not released them."""
+        """`ended` and `taken_ms` say what the store knows: when an occurrence ended and in which epoch, by (name,
+        occurrence); and when an epoch began, by (partition, epoch). `unclean` are those of the latter that were taken
+        from an owner that had not released them.
+        """
         for attempt in attempts:
             self.promises.see(_seen(attempt))
         return [
@@ -50,6 +55,7 @@ class ClusterChecker:
             *self.promises.violations(),
             *_judge_ends(attempts, ended),
             *_judge_overlaps(attempts),
+            *_judge_owners(attempts, taken_ms),
             *_judge_hand_overs(attempts, unclean),
             *(
                 f"version: {count} changes of version {version} of {name}"
@@ -120,6 +126,19 @@ def _judge_overlaps(attempts: list[Attempt]) -> list[str]:
             )
         if other is None or (attempt.ended_ms or 0) > (other.ended_ms or 0):
             latest[attempt.key] = attempt
+    return found
+
+
+def _judge_owners(attempts: list[Attempt], taken_ms: dict[tuple[int, int], int]) -> list[str]:
+    found = []
+    epochs: dict[int, list[tuple[int, int]]] = {}
+    for (partition, epoch), at_ms in taken_ms.items():
+        epochs.setdefault(partition, []).append((epoch, at_ms))
+    for attempt in attempts:
+        for epoch, at_ms in epochs.get(attempt.partition, ()):
+            if epoch > attempt.epoch and attempt.began_ms > at_ms:
+                late_ms = attempt.began_ms - at_ms
+                found.append(f"outlived: {attempt.name} of {attempt.sender} began {late_ms} ms after epoch {epoch} did")
     return found
 
 

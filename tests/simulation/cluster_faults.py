@@ -77,7 +77,7 @@ class Faults:
                 for other in machines.names:
                     self._cut(other, LOG if kind == "log-away" else STORE, seconds / 2)
             case "clock":
-                process.step(dice.randrange(-1_000, 1_000))
+                process.step(dice.randrange(-400, 400))
             case _:
                 raise AssertionError(kind)
 

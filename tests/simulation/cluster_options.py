@@ -76,7 +76,7 @@ def cluster_of(seed: int) -> ClusterOptions:
         memory_bytes=dice.choice((10_000, 1_000_000)),
         page_events=dice.choice((1, 7, 100)),
         line=dice.choice((1, 3, 8)),
-        skew_ms=dice.choice((0, 500, 3_000)),
+        skew_ms=dice.choice((0, 500, 2_000)),
         drift=dice.choice((0.0, 0.02, 0.04)),
         loss=dice.choice((0.001, 0.02)),
         handover_ms=dice.choice((300, 5_000)),

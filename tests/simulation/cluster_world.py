@@ -94,7 +94,7 @@ class ClusterWorld:
                 self._let_pass(attempt.name)
         return [
             *self._store.violations,
-            *self.checker.violations(self._receivers.attempts, self._store.ended, self._unclean),
+            *self.checker.violations(self._receivers.attempts, self._store.ended, self._store.taken_ms, self._unclean),
             *self.checker.judge_log(self._log.entries, self.snapshots),
         ]
 
@@ -220,6 +220,7 @@ class ClusterWorld:
         counted["fenced writes"] = self._store.fenced
         counted["changes refused by version"] = self._store.refused
         counted["lost messages"] = self.network.lost
+        counted["lost replies to a commit"] = self.network.lost_replies
         counted["appends of unknown outcome"] = self._log.uncertain
         counted["attempts"] = len(self._receivers.attempts)
         counted.update({f"answered {kind}": number for kind, number in self._clients.answers.items()})

@@ -24,6 +24,8 @@ class Network:
         self.loss = 0.0
         self.lost = 0
         """How many messages did not arrive."""
+        self.lost_replies = 0
+        """How many of them were replies to something that was done, and is not to be done twice."""
         self._loop = loop
         self._dice = dice
         self._cuts: dict[tuple[str, str], float] = {}
@@ -95,6 +97,7 @@ class Network:
             elif unheard is not None:
                 loop.after(self.patience_s(), _fail, answer, unheard())
             else:
+                self.lost_replies += 1
                 loop.after(self.patience_s(), reply, how, what)
 
         if not self.is_lost(sender, receiver):

@@ -17,6 +17,9 @@ from everbell.testing.virtual import START_AT, VirtualLoop
 
 T = TypeVar("T")
 
+CLOCK_OFF_MS = 2_300
+"""How far a wall clock is off, at most."""
+
 _HAIR_S = 1e-6
 
 
@@ -26,9 +29,9 @@ class Process:
     def __init__(self, loop: ProcessLoop, name: str, rate: float, skew_ms: int) -> None:
         self.name = name
         self.rate = rate
-        """How many of its seconds pass in a true one."""
+        """How many of its seconds pass in a true one, by its timers and the clock that nobody sets."""
         self.skew_ms = skew_ms
-        """What its wall clock is ahead of the true time, besides that."""
+        """What its wall clock is ahead of the true time."""
         self.set_back_ms = 0
         """What it is behind of what it once was: an event that was due stays due."""
         self.dead = False
@@ -51,7 +54,8 @@ class Process:
         self._loop.call_soon(callback, *args, context=self.context)
 
     def step(self, milliseconds: int) -> None:
-        """Somebody sets its wall clock."""
+        """Somebody sets its wall clock, but never far off."""
+        milliseconds = max(-CLOCK_OFF_MS, min(CLOCK_OFF_MS, self.skew_ms + milliseconds)) - self.skew_ms
         self.skew_ms += milliseconds
         self.set_back_ms = max(self.set_back_ms - milliseconds, 0)
 
@@ -196,14 +200,14 @@ def _is_unseen(task: asyncio.Task[Any]) -> bool:
 
 
 class ProcessClock:
-    """The clocks of a process: a wall clock that is wrong by some seconds, and both run a little fast or slow."""
+    """The clocks of a process: a wall clock that is wrong by some seconds, and another that runs fast or slow."""
 
     def __init__(self, loop: ProcessLoop, process: Process) -> None:
         self._loop = loop
         self._process = process
 
     def now(self) -> int:
-        return START_AT + self._process.skew_ms + self.elapsed_ms()
+        return START_AT + self._process.skew_ms + int((self._loop.true_s + _HAIR_S) * 1_000)
 
     def elapsed_ms(self) -> int:
         return int((self._loop.true_s + _HAIR_S) * self._process.rate * 1_000)

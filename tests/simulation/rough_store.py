@@ -39,6 +39,8 @@ class StoreServer:
     fenced: int = 0
     refused: int = 0
     takers: dict[tuple[int, int], str] = field(default_factory=dict)
+    taken_ms: dict[tuple[int, int], int] = field(default_factory=dict)
+    """By (partition, epoch): when it was put in force, in true milliseconds."""
     on_taken: Callable[[Mapping[int, int]], None] = lambda epochs: None
     _written: dict[int, int] = field(default_factory=dict)
 
@@ -64,6 +66,7 @@ class StoreServer:
         sequence = finished(self.inner.raise_fence(epochs))
         for partition, epoch in epochs.items():
             self._check_epoch(partition, epoch, taker)
+            self.taken_ms[partition, epoch] = int(self.loop.true_s * 1_000)
         self.on_taken(epochs)
         return sequence
 
@@ -85,7 +88,6 @@ class RoughStore:
         self.partitions = server.inner.partitions
         self.epoch = server.inner.epoch
         self.group_changes = server.inner.group_changes
-        self.lost_replies = 0
         self._server = server
         self._inner = server.inner
         self._network = network

@@ -147,8 +147,8 @@ class Loader:
         limit = self._page_events if partition.skips or not self._floor.starved else max(self._page_events // 8, 1)
         page = await self._store.page(partition.index, partition.checkpoint, until_at, limit, unwanted)
         await self._bury(page)
-        if partition.epoch != epoch:
-            return 0  # Lost while it was being read.
+        if partition.epoch != epoch or not partition.is_open:
+            return 0  # Lost, or about to be handed over, while it was being read.
         self._step_events += len(page.events)
         self._floor.admit_all(page.events, partition)
         if page.more:

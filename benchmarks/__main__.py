@@ -1,6 +1,7 @@
 """`python -m benchmarks`: everything that `everbell bench` measures, printed, and kept as JSON and as a drawing.
 
-Takes the options of `everbell bench`. The files in `benchmarks/results` are this machine's alone and not kept in Git.
+Takes the options of `everbell bench`; `python -m benchmarks cluster` measures a cluster instead. The files in
+`benchmarks/results` are this machine's alone and not kept in Git.
 """
 
 from __future__ import annotations
@@ -19,6 +20,12 @@ RESULTS = Path(__file__).parent / "results"
 
 def main() -> None:
     """Measure, print, keep."""
+    if sys.argv[1:] == ["cluster"]:
+        # Imported late: it needs the servers that the tests start, and nothing else here does.
+        from benchmarks.cluster import main as measure_cluster
+
+        measure_cluster()
+        return
     parser = Parser(prog="python -m benchmarks")
     register(parser.add_subparsers())
     args = parser.parse_args(["bench", *sys.argv[1:]])

@@ -1,0 +1,56 @@
+"""What is in deploy/ fits the code: metrics that exist, settings that exist, files that can be read."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from everbell.cluster.cluster import Cluster
+from everbell.cluster.settings import ClusterSettings
+from everbell.core.tenant import Tenants
+from everbell.engine.engine import Engine
+from everbell.entropy import SeededEntropy
+from everbell.logs.memory import SharedLog
+from everbell.server.metrics import render
+from everbell.settings import SETTINGS
+from everbell.stores.memory import MemoryStore
+from everbell.testing import VirtualClock, run_virtual
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+_NAME = re.compile(r"\beverbell_[a-z_]+")
+
+
+def metrics() -> set[str]:
+    """The names of all metrics of a node."""
+
+    async def main(clock: VirtualClock) -> str:
+        entropy = SeededEntropy(1)
+        engine = await Engine.start(MemoryStore(4), {}, Tenants(), clock, entropy, epochs={})
+        cluster = await Cluster.start(SharedLog().handle(), engine, clock, entropy, ClusterSettings(), print)
+        text = render(engine, cluster)
+        await cluster.stop(1)
+        return text
+
+    names = set(re.findall(r"^# TYPE (\S+) ", run_virtual(main), re.MULTILINE))
+    return names | {f"{name}_bucket" for name in names}
+
+
+def test_every_metric_of_the_dashboard_and_the_alerts_exists() -> None:
+    known = metrics()
+    for file in ("grafana.json", "alerts.yaml"):
+        named = set(_NAME.findall((DEPLOY / file).read_text()))
+        assert named, file
+        assert named - known == set(), file
+
+
+def test_the_dashboard_can_be_read() -> None:
+    board = json.loads((DEPLOY / "grafana.json").read_text())
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(set(ids)) == len(ids) > 10
+    assert all(target["expr"] for panel in board["panels"] for target in panel["targets"])
+
+
+def test_every_setting_of_the_containers_exists() -> None:
+    named = set(re.findall(r"\bEVERBELL_[A-Z_]+", (DEPLOY / "compose.yaml").read_text()))
+    assert named - {setting.variable for setting in SETTINGS} == set()

@@ -23,7 +23,7 @@ STAGES := lint types unit conformance simulation acceptance
 LOGS := .build/test
 
 # What the tests need from the system, as command=package.
-SYSTEM_TOOLS ?= strace=strace ip=iproute2 nsenter=util-linux sysctl=procps
+SYSTEM_TOOLS ?= strace=strace openssl=openssl ip=iproute2 nsenter=util-linux sysctl=procps
 
 # The servers that some tests talk to, as file=package: Debian keeps them out of PATH. Where one cannot be had, its tests
 # are skipped and say so, unless EVERBELL_REQUIRE_SERVICES=1.
@@ -108,6 +108,11 @@ sim: $(VENV)/.dev ## Simulate more seeds, so long of one node and so long of clu
 acceptance: $(VENV)/.dev system services-installed ## Run real processes, and kill some of them
 	@$(BIN)/pytest tests/acceptance $(ARGS)
 
+.PHONY: docs
+docs: $(VENV)/.docs ## Build the documentation as a site, in .build/site
+	@$(BIN)/mkdocs build --quiet --clean
+	@echo "the documentation is in .build/site/quickstart.html"
+
 .PHONY: fix
 fix: $(VENV)/.dev ## Format the code and mend what can be mended mechanically
 	@$(BIN)/ruff check --fix-only $(SOURCES)
@@ -138,6 +143,7 @@ lock: ## Write the lock files again from pyproject.toml; ARGS=--upgrade takes th
 	sed -n 's/^requires = \["\(.*\)"\]$$/\1/p' pyproject.toml | compile - --output-file $(LOCKS)/build.lock; \
 	compile pyproject.toml --extra postgres --extra zookeeper --output-file $(LOCKS)/runtime.lock; \
 	compile pyproject.toml --extra dev --constraints $(LOCKS)/runtime.lock --output-file $(LOCKS)/dev.lock; \
+	compile pyproject.toml --extra docs --constraints $(LOCKS)/dev.lock --output-file $(LOCKS)/docs.lock; \
 	compile pyproject.toml --extra bench --constraints $(LOCKS)/dev.lock --output-file $(LOCKS)/bench.lock
 
 .PHONY: clean
@@ -162,6 +168,11 @@ $(VENV)/.runtime: $(VENV)/.created $(LOCKS)/build.lock $(LOCKS)/runtime.lock pyp
 $(VENV)/.dev: $(VENV)/.runtime $(LOCKS)/dev.lock
 	@echo "installing what the checks need"
 	@$(PIP_INSTALL) --require-hashes -r $(LOCKS)/dev.lock
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.runtime $(LOCKS)/docs.lock
+	@echo "installing what the documentation needs"
+	@$(PIP_INSTALL) --require-hashes -r $(LOCKS)/docs.lock
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.runtime $(LOCKS)/bench.lock

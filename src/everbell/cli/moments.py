@@ -15,9 +15,10 @@ _UNITS = (("d", DAY_MS), ("h", HOUR_MS), ("m", MINUTE_MS), ("s", SECOND_MS))
 def relative(moment: datetime, now: int) -> str:
     """`in 2h 3m`, `5s ago`, `now`."""
     away_ms = millis(moment) - now
-    if abs(away_ms) < SECOND_MS:
+    if abs(away_ms) < SECOND_MS // 2:
         return "now"
-    return f"in {roughly(away_ms)}" if away_ms > 0 else f"{roughly(-away_ms)} ago"
+    distance = roughly(max(abs(away_ms), SECOND_MS))
+    return f"in {distance}" if away_ms > 0 else f"{distance} ago"
 
 
 def roughly(duration_ms: int) -> str:

@@ -17,8 +17,10 @@ NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
     ("away", "text"),
     [
         (timedelta(0), "now"),
-        (timedelta(milliseconds=999), "now"),
-        (timedelta(milliseconds=-999), "now"),
+        (timedelta(milliseconds=499), "now"),
+        (timedelta(milliseconds=-499), "now"),
+        (timedelta(milliseconds=500), "in 1s"),
+        (timedelta(milliseconds=-999), "1s ago"),
         (timedelta(seconds=5), "in 5s"),
         (timedelta(seconds=-5), "5s ago"),
         (timedelta(milliseconds=59_600), "in 1m"),

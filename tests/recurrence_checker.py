@@ -63,6 +63,8 @@ class Account:
 class RecurrenceChecker:
     """Collects, then judges."""
 
+    attempts_max: int
+    """After so many an occurrence is dead; when it is redriven, it is tried again however late it is."""
     asked: dict[str, Recurring] = field(default_factory=dict)
     rang: list[Rang] = field(default_factory=list)
     accounts: dict[str, Account] = field(default_factory=dict)
@@ -72,10 +74,11 @@ class RecurrenceChecker:
         found: list[str] = []
         for event in self.asked.values():
             deliveries = [rang for rang in self.rang if rang.id == event.id]
-            tried: set[int] = set()
+            given_up: set[int] = set()
             for rang in deliveries:
-                found += _judge_delivery(event, rang, is_first=rang.number not in tried)
-                tried.add(rang.number)
+                found += _judge_delivery(event, rang, begins=rang.attempt == 1 and rang.number not in given_up)
+                if rang.attempt == self.attempts_max and not rang.accepted:
+                    given_up.add(rang.number)
             if event.overlap != "allow":
                 found += _judge_order(deliveries)
             found += self._judge_account(event, {rang.number for rang in deliveries if rang.accepted})
@@ -98,16 +101,15 @@ class RecurrenceChecker:
         return found
 
 
-def _judge_delivery(event: Recurring, rang: Rang, *, is_first: bool) -> list[str]:
+def _judge_delivery(event: Recurring, rang: Rang, *, begins: bool) -> list[str]:
     name = f"{rang.id}:{rang.number}"
     if not 1 <= rang.number <= len(event.times) or rang.due_at != event.times[rang.number - 1]:
         return [f"time: {name} was due at {rang.due_at}"]
     found = []
     if rang.began_at < rang.due_at:
         found.append(f"early: {name} by {rang.due_at - rang.began_at} ms")
-    # What was tried before has begun, also where it was dead and redriven. Where occurrences go their own ways, it is
-    # judged when they set out, which no receiver sees.
-    if is_first and event.overlap != "allow":
+    # Where occurrences go their own ways, it is judged when they set out, which no receiver sees.
+    if begins and event.overlap != "allow":
         late_ms = rang.began_at - rang.due_at
         window_ms = GRACE_MS if event.misfire == "skip" and event.catch_up_ms is None else event.catch_up_ms
         if window_ms is not None and late_ms > window_ms:

@@ -71,7 +71,7 @@ class RecurringWorld:
 
     def __init__(self, seed: int, clock: VirtualClock) -> None:
         self.clock = clock
-        self.checker = RecurrenceChecker()
+        self.checker = RecurrenceChecker(TENANT.retry.max_attempts)
         self.healed = False
         self.receiving = random.Random(f"{seed}/receivers")
         self._work = random.Random(f"{seed}/work")

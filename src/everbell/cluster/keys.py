@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
-from everbell.cluster.cluster import Cluster
+from everbell.cluster.player import Player
 from everbell.core.access import DOCUMENTS, AccessKey, Keyring, encode_key, keys_in
-from everbell.core.cluster import DropPolicy, Policy, SetPolicy, Value
+from everbell.core.cluster import Command, DropPolicy, Policy, SetPolicy, Value
 
 
 class ClusterKeys:
-    """The keys behind a node."""
+    """The keys behind a node. `order` appends a command to the log, and returns when it was played."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._player = cluster.node.player
+    def __init__(self, player: Player, order: Callable[[Command], Awaitable[object]]) -> None:
+        self._player = player
+        self._order = order
         self._documents: Mapping[str, Policy] = {}
         self._ring = Keyring()
         self.version = 0
@@ -33,11 +33,11 @@ class ClusterKeys:
 
     async def put(self, key: AccessKey) -> None:
         """Write a key, new or changed; it counts here when this returns. Raises `LogError`."""
-        await self._cluster.order(SetPolicy(DOCUMENTS + key.id, encode_key(key)))
+        await self._order(SetPolicy(DOCUMENTS + key.id, encode_key(key)))
 
     async def drop(self, key_id: str) -> None:
         """Forget a key. Raises `LogError`."""
-        await self._cluster.order(DropPolicy(DOCUMENTS + key_id))
+        await self._order(DropPolicy(DOCUMENTS + key_id))
 
     async def changed(self, version: int, timeout_s: float) -> tuple[int, tuple[AccessKey, ...]]:
         """The version and the keys, as soon as the version is another one, or the time has passed."""

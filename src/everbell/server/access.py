@@ -46,7 +46,9 @@ async def ensure_operator(keys: KeysPort, file: str, clock: Clock, entropy: Entr
         return
     key = _read(Path(file), clock.now()) or _make(Path(file), clock.now(), entropy)
     if ring.get(key.id) is not None:
-        raise SettingsError(f"--bootstrap-key: the key in {file} was revoked; delete the file to get another one")
+        raise SettingsError(
+            f"--bootstrap-key: the key in {file} was revoked, or is for less; delete the file to get another one"
+        )
     await keys.put(key)
     _log.warning("there was no operator's key: %s is one now, and its text is in %s", key.id, file)
 

@@ -23,6 +23,7 @@ import msgspec
 from everbell.clock import Clock
 from everbell.core.time import format_instant
 from everbell.errors import EverbellError
+from everbell.log_lines import redacted
 from everbell.server.message import Request, Response
 from everbell.server.problem import problem_of
 from everbell.server.route import Handle, Route
@@ -86,7 +87,9 @@ class AuditLog:
         """Write a line."""
         tenant = parameters[0] if "{tenant}" in route.path else None
         rest = parameters if tenant is None else parameters[1:]
-        subject = (request.subject or "/".join(rest))[:_SUBJECT_LENGTH_MAX]
+        # Whoever puts a secret where a name belongs must not find it here.
+        subject = redacted(request.subject or "/".join(rest))[:_SUBJECT_LENGTH_MAX]
+        tenant = None if tenant is None else redacted(tenant)
         now = format_instant(self._clock.now())
         self._write(
             msgspec.json.encode(Entry(now, request.who, route.name, status, request.peer, tenant, subject)) + b"\n"

@@ -99,7 +99,7 @@ class Node:
         self._cluster = cluster = await self._join(engine, url)
         if cluster is None:
             return await self._give_up(engine)
-        keys = ClusterKeys(cluster)
+        keys = ClusterKeys(cluster.node.player, cluster.order)
         if settings.bootstrap_key:
             await ensure_operator(keys, settings.bootstrap_key, self._clock, self._entropy)
         front = await (self._start_gateways if settings.gateways else self._start_server)(cluster, keys, listener)

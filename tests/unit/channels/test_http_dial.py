@@ -134,7 +134,13 @@ def test_a_name_with_one_closed_address_is_refused(play: Play, addresses: list[s
     play(scenario)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "::ffff:127.0.0.1", "169.254.169.254"])
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "::1", "::ffff:127.0.0.1", "169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::",
+     "::169.254.169.254", "224.0.0.1", "ff02::1", "fe80::1", "0.0.0.0",
+     # An event with such a target is refused; should one get here, the resolver reads it as the C library does.
+     "127.1", "0x7f000001", "2130706433", "0177.0.0.1", "0xa9.254.43518"],
+)  # fmt: skip
 def test_an_address_instead_of_a_name_is_checked_too(play: Play, host: str) -> None:
     async def scenario() -> None:
         async with pool_of(Guard()) as pool:

@@ -1,0 +1,163 @@
+"""Keys, TLS, the audit log and the server's log, with real processes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.machine import until
+from tests.acceptance.processes import EVERBELL, PATIENCE_S, CommandLine, ServerProcess, quiet_environment
+
+WEBHOOK = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+PAYLOAD = "the crown jewels"
+CONFIG = f"""
+[tenants.shop]
+secrets = ["{WEBHOOK}"]
+"""
+
+
+def certificate(folder: Path) -> tuple[str, str]:
+    """A certificate that vouches for itself, and its key."""
+    files = str(folder / "certificate.pem"), str(folder / "key.pem")
+    options = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=bell".split()
+    options += ["-addext", "subjectAltName=IP:127.0.0.1", "-out", files[0], "-keyout", files[1]]
+    subprocess.run(["openssl", *options], check=True, capture_output=True)
+    return files
+
+
+class Guarded:
+    """A server with TLS and a first key, and callers of it."""
+
+    def __init__(self, folder: Path, gateways: int) -> None:
+        self.folder = folder
+        self.certificate, key = certificate(folder)
+        self.key_file, self.audit_file = folder / "first-key", folder / "audit"
+        config = folder / "everbell.toml"
+        config.write_text(CONFIG)
+        options = ["--tls-cert", self.certificate, "--tls-key", key, "--bootstrap-key", str(self.key_file)]
+        options += ["--audit-file", str(self.audit_file), "--config", str(config), "--gateways", str(gateways)]
+        self.server = ServerProcess(folder, *options, "--log-level", "debug", store=f"rocksdb:{folder / 'store'}")
+        self._trust = ssl.create_default_context(cafile=self.certificate)
+
+    @property
+    def operator(self) -> str:
+        return self.key_file.read_text().strip()
+
+    def command(self, key: str, *arguments: str) -> Any:
+        options = ("--ca", self.certificate, "--token", key)
+        return CommandLine(self.server.url)(*arguments, *options)
+
+    def ask(self, method: str, path: str, key: str | None, body: object = None) -> tuple[int, str]:
+        """One request on a connection of its own: any gateway may get it."""
+        request = urllib.request.Request(self.server.url + path, method=method)
+        if key is not None:
+            request.add_header("authorization", f"Bearer {key}")
+        if body is not None:
+            request.data = json.dumps(body).encode()
+            request.add_header("content-type", "application/json")
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S, context=self._trust) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def create(self, *arguments: str) -> str:
+        made = self.command(self.operator, "keys", "create", *arguments)
+        assert made.code == 0, made
+        return str(made.out.strip())
+
+
+@pytest.fixture(scope="module", params=[0, 2], ids=["one process", "gateways"])
+def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    place = Guarded(tmp_path_factory.mktemp("guarded"), request.param)
+    with place.server:
+        yield place
+
+
+def test_a_server_for_strangers_does_not_start_without_keys(tmp_path: Path) -> None:
+    command = [*EVERBELL, "serve", "--store", f"rocksdb:{tmp_path / 'store'}", "--listen", "0.0.0.0:0"]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE_S, env=quiet_environment(), check=False
+    )
+    assert ended.returncode == 1
+    assert "--bootstrap-key" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+def test_from_the_first_key_to_a_revoked_one(guarded: Guarded) -> None:
+    assert guarded.server.url.startswith("https://")
+    events = "/v1/tenants/shop/events"
+    assert guarded.ask("GET", "/readyz", None)[0] == 200
+    assert guarded.ask("GET", events, None)[0] == 401
+    key = guarded.create("--tenant", "shop", "--note", "orders")
+    body = {"in": "1h", "to": "queue:mail", "payload": PAYLOAD, "id": "order-17"}
+    # A key counts on every gateway at once, or a moment later.
+    until(lambda: guarded.ask("POST", events, key, body)[0] in (200, 201), "the new key counts")
+    assert guarded.ask("GET", f"{events}/order-17", key)[0] == 200
+    assert guarded.ask("GET", "/v1/tenants/bank/events", key)[0] == 403
+    assert guarded.ask("GET", "/v1/keys", key)[0] == 403
+
+    revoked = guarded.command(guarded.operator, "keys", "revoke", key.split("_")[1])
+    assert revoked.code == 0, revoked
+    until(lambda: all(guarded.ask("GET", events, key)[0] == 401 for _ in range(8)), "no gateway knows it any more")
+
+
+def test_the_audit_log_says_who_did_what(guarded: Guarded) -> None:
+    key = guarded.create("--tenant", "audited")
+    until(lambda: guarded.ask("DELETE", "/v1/tenants/audited/events/absent", key)[0] == 404, "the new key counts")
+    lines = [json.loads(line) for line in guarded.audit_file.read_text().splitlines()]
+    mine = [line for line in lines if line.get("tenant") == "audited" and line["status"] == 404]
+    assert [(line["who"], line["operation"], line["subject"]) for line in mine] == [
+        (key.split("_")[1], "cancel_event", "absent")
+    ]
+    made = [line for line in lines if line["operation"] == "create_key"]
+    assert made[-1]["who"] == guarded.operator.split("_")[1]
+    assert made[-1]["subject"] == key.split("_")[1]
+
+
+def test_no_secret_is_in_any_log_wherever_it_was_put(guarded: Guarded) -> None:
+    key = guarded.create("--tenant", "shop", "--note", "careless")
+    secret = key.rpartition("_")[2]
+    spec = {"in": 0, "to": "http://127.0.0.1:1/?token=" + key, "payload": PAYLOAD, "headers": {"authorization": key}}
+    until(lambda: guarded.ask("POST", "/v1/tenants/shop/events", key, spec)[0] == 201, "the new key counts")
+    for path in (f"/v1/{key}", f"/v1/keys/{key}", f"/v1/tenants/shop/events/{WEBHOOK}", f"/v1/tenants/{key}/events"):
+        for method in ("GET", "DELETE", "PATCH"):
+            guarded.ask(method, path, key, {"payload": WEBHOOK, "to": f"https://u:{secret}@h/", "note": key})
+    guarded.ask("GET", "/v1/keys", guarded.operator)
+    guarded.ask("POST", "/v1/backups", guarded.operator)
+    logs = guarded.server.log + guarded.audit_file.read_text()
+    for hidden in (secret, guarded.operator.rpartition("_")[2], WEBHOOK.removeprefix("whsec_"), PAYLOAD):
+        assert hidden not in logs
+
+
+def test_a_certificate_is_renewed_while_it_runs(guarded: Guarded) -> None:
+    before = Path(guarded.certificate).read_text()
+    certificate(guarded.folder)
+    assert guarded.server._process is not None
+    guarded.server._process.send_signal(signal.SIGHUP)
+    port = int(guarded.server.url.rpartition(":")[2])
+
+    def is_new() -> bool:
+        return ssl.get_server_certificate(("127.0.0.1", port)).split() != before.split()
+
+    until(lambda: all(is_new() for _ in range(8)), "everybody shows the new certificate")
+    guarded._trust = ssl.create_default_context(cafile=guarded.certificate)
+    assert guarded.ask("GET", "/healthz", None)[0] == 200
+
+
+def test_keys_are_there_after_a_crash(guarded: Guarded) -> None:
+    key = guarded.create("--tenant", "shop")
+    guarded.server.kill()
+    guarded.server.start()
+    until(lambda: guarded.ask("GET", "/v1/tenants/shop/events", key)[0] == 200, "the key counts")
+    assert guarded.ask("GET", "/v1/tenants/shop/events", None)[0] == 401

@@ -1,0 +1,118 @@
+"""A gateway's copy of the keys: told of changes, and never older than what it wrote itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+import msgspec
+
+from everbell.core.access import AccessKey, new_key
+from everbell.server.far import FarKeys
+from everbell.server.link import EngineEnd, GatewayEnd
+from everbell.server.near import Near
+from everbell.testing import VirtualClock, run_virtual
+from tests.unit.server.keys_stage import MemoryKeys
+from tests.unit.server.test_link import Wire
+
+KEY, TEXT = new_key(bytes(range(36)), "shop", ["read"], 1_000)
+
+
+class EngineKeys(MemoryKeys):
+    """Keys of an engine, which says when they change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.version = 0
+        self._waiting: list[asyncio.Event] = []
+
+    async def put(self, key: AccessKey) -> None:
+        await super().put(key)
+        self._bump()
+
+    async def drop(self, key_id: str) -> None:
+        await super().drop(key_id)
+        self._bump()
+
+    def _bump(self) -> None:
+        self.version += 1
+        for event in self._waiting:
+            event.set()
+
+    async def changed(self, version: int, timeout_s: float) -> tuple[int, tuple[AccessKey, ...]]:
+        if version == self.version:
+            event = asyncio.Event()
+            self._waiting.append(event)
+            await asyncio.wait_for(event.wait(), timeout_s)
+        return self.version, self.ring().keys
+
+
+def linked(test: Callable[[EngineKeys, list[FarKeys]], Coroutine[Any, Any, None]]) -> None:
+    """Run a test with an engine and two gateways."""
+
+    async def main(clock: VirtualClock) -> None:
+        keys = EngineKeys()
+        nothing = cast(Any, None)
+        near = Near(nothing, nothing, nothing, nothing, nothing, None, keys)
+        copies, ends, tasks = [], [], []
+        for _ in range(2):
+            gateway, engine = GatewayEnd(), EngineEnd(near.serve)
+            there, back = Wire(65_536), Wire(65_536)
+            there.peer, back.peer = engine, gateway
+            gateway.connection_made(there)
+            engine.connection_made(back)
+            copies.append(FarKeys(gateway))
+            ends += [gateway, engine]
+            await copies[-1].fetch()
+            tasks.append(asyncio.ensure_future(copies[-1].follow()))
+        await test(keys, copies)
+        for end in ends:
+            end.connection_lost(None)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    run_virtual(main)
+
+
+async def turns() -> None:
+    """Let messages arrive that are on their way; virtual time does not move meanwhile."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+def test_a_change_reaches_every_gateway_without_being_asked_for() -> None:
+    async def scene(keys: EngineKeys, copies: list[FarKeys]) -> None:
+        await turns()
+        await keys.put(KEY)
+        await turns()
+        assert [copy.ring().find(f"Bearer {TEXT}") for copy in copies] == [KEY, KEY]
+        await keys.put(msgspec.structs.replace(KEY, revoked_at=2_000))
+        await turns()
+        assert [copy.ring().find(f"Bearer {TEXT}") for copy in copies] == [None, None]
+
+    linked(scene)
+
+
+def test_what_a_gateway_wrote_it_knows_when_that_returns() -> None:
+    async def scene(keys: EngineKeys, copies: list[FarKeys]) -> None:
+        await copies[0].put(KEY)
+        assert copies[0].ring().get(KEY.id) == KEY
+        assert keys.ring().get(KEY.id) == KEY
+        await copies[0].drop(KEY.id)
+        assert copies[0].ring().keys == ()
+        assert keys.ring().keys == ()
+
+    linked(scene)
+
+
+def test_the_ring_is_the_same_object_until_keys_change() -> None:
+    async def scene(keys: EngineKeys, copies: list[FarKeys]) -> None:
+        await keys.put(KEY)
+        await turns()
+        ring = copies[0].ring()
+        await copies[0].fetch()
+        assert copies[0].ring() is ring
+
+    linked(scene)

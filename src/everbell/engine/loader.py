@@ -65,6 +65,7 @@ class Loader:
         self._front_wanted = True
         self._step_ms = 16
         self._back_ms = 16
+        self._back_events = 0
         self._step_until_at = 0
         self._step_events = 0
 
@@ -179,6 +180,9 @@ class Loader:
             index = min(flow.skips, key=lambda index: flow.skips[index].position)
             if not await self._read_back(flow, self._partitions[index]):
                 return
+            if self._back_events >= self._page_events:
+                self._back_events = 0
+                await asyncio.sleep(0)  # About a page, after which the others on the loop have their turn.
 
     async def _read_back(self, flow: Flow, partition: Partition) -> bool:
         """Read what lies behind one skip; returns whether there was room for all of it."""
@@ -187,6 +191,7 @@ class Loader:
         unwanted = partition.unwanted(besides=flow)
         page = await self._store.page(partition.index, skip.position - 1, until_at, self._page_events, unwanted)
         await self._bury(page)
+        self._back_events += len(page.events)
         self._adapt_back(len(page.events), flow)
         if flow.skips.get(partition.index) is not skip:
             return True  # The partition was lost while it was being read.

@@ -93,7 +93,7 @@ def server(text: str) -> str:
 @checked
 def duration(text: str) -> str:
     """A duration as it was written, if it is one."""
-    _refuse_bare_number(text)
+    text = _with_unit(text)
     parse_duration(text)
     return text
 
@@ -101,14 +101,16 @@ def duration(text: str) -> str:
 @checked
 def duration_s(text: str) -> float:
     """A duration in seconds."""
-    _refuse_bare_number(text)
-    return parse_duration(text) / 1_000
+    return parse_duration(_with_unit(text)) / 1_000
 
 
-def _refuse_bare_number(text: str) -> None:
-    """In JSON a number means seconds; on a command line nobody could say of what."""
+def _with_unit(text: str) -> str:
+    """In JSON a number means seconds; on a command line nobody could say of what, unless it is nothing."""
+    if text == "0":
+        return "0s"
     if text.isdecimal():
         raise InvalidInput(f"{text} of what? write {text}s, {text}m or {text}h")
+    return text
 
 
 @checked

@@ -106,7 +106,7 @@ def test_schedule_says_it_in_json(play: Any) -> None:
     assert played.asked[0].json == {"payload": 1, "at": "2126-11-20T10:00:00Z"}
 
 
-def test_nothing_needs_no_unit() -> None:
+def test_nothing_needs_no_unit(play: Any) -> None:
     played = play(["schedule", "--in", "0", "--to", "queue:q"], Answer(201, SCHEDULED))
     assert played.asked[0].json == {"payload": None, "in": "0s", "to": "queue:q"}
 

@@ -23,6 +23,7 @@ from tests.simulation.processes import ProcessLoop
 
 FAILED_MAX = 20
 """After so many seeds that failed, more of them say nothing new."""
+_SAY_S = 600
 
 
 @dataclass(frozen=True)
@@ -74,36 +75,56 @@ def simulate_cluster_seed(seed: int) -> ClusterRun:
     return simulate_cluster(seed, cluster_of(seed))
 
 
+class Tally:
+    """What came of all seeds so far."""
+
+    def __init__(self) -> None:
+        self.seeds = 0
+        self.failed = 0
+        self._simulated_s = 0.0
+        self._faults: Counter[str] = Counter()
+        self._seen: Counter[str] = Counter()
+
+    def add(self, seed: int, run: ClusterRun) -> None:
+        self.seeds += 1
+        self._simulated_s += run.simulated_s
+        self._faults += run.faults
+        self._seen += run.seen
+        if run.violations:
+            self.failed += 1
+            _say(f"seed {seed} FAILED in {cluster_of(seed)}", *run.violations[:5])
+
+    def say(self, took_s: float) -> None:
+        took_min = max(took_s / 60, 1e-9)
+        hours = self._simulated_s / 3_600
+        _say(
+            f"{self.seeds} clusters in {took_min:.1f} min, {self.failed} failed: {hours:.1f} simulated hours, "
+            f"{self._faults.total()} faults, {self._seen['takeovers']} takeovers; a minute: "
+            f"{self.seeds / took_min:.0f} seeds, {hours / took_min:.1f} simulated hours, "
+            f"{self._faults.total() / took_min:.0f} faults, {self._seen['takeovers'] / took_min:.0f} takeovers",
+            f"faults: {_listed(self._faults)}",
+            f"seen: {_listed(self._seen)}",
+        )
+
+
 def campaign(first_seed: int, minutes: float, seeds_max: int | None = None) -> int:
     """Run seeds until the time is over; returns how many broke a promise."""
-    began_s = time.monotonic()
-    seeds = failed = 0
-    simulated_s = 0.0
-    faults: Counter[str] = Counter()
-    seen: Counter[str] = Counter()
+    began_s = said_s = time.monotonic()
+    tally = Tally()
     for seed in count(first_seed):
-        if time.monotonic() - began_s >= minutes * 60 or seeds == seeds_max or failed == FAILED_MAX:
+        now_s = time.monotonic()
+        if now_s - began_s >= minutes * 60 or tally.seeds == seeds_max or tally.failed == FAILED_MAX:
             break
-        seeds += 1
+        if now_s - said_s >= _SAY_S:
+            said_s = now_s
+            tally.say(now_s - began_s)
         try:
             run = simulate_cluster_seed(seed)
         except Exception:
             run = ClusterRun([traceback.format_exc()])
-        simulated_s += run.simulated_s
-        faults += run.faults
-        seen += run.seen
-        if run.violations:
-            failed += 1
-            _say(f"seed {seed} FAILED in {cluster_of(seed)}", *run.violations[:5])
-    took_min = max((time.monotonic() - began_s) / 60, 1e-9)
-    _say(
-        f"{seeds} clusters from {first_seed} in {took_min:.1f} min, {failed} failed; a minute: "
-        f"{seeds / took_min:.0f} seeds, {simulated_s / 3_600 / took_min:.1f} simulated hours, "
-        f"{faults.total() / took_min:.0f} faults, {seen['takeovers'] / took_min:.0f} takeovers",
-        f"faults: {_listed(faults)}",
-        f"seen: {_listed(seen)}",
-    )
-    return failed
+        tally.add(seed, run)
+    tally.say(time.monotonic() - began_s)
+    return tally.failed
 
 
 def _listed(counter: Counter[str]) -> str:

@@ -31,6 +31,7 @@ from everbell.testing.virtual import START_AT
 from tests.checker import Asked
 from tests.simulation.cluster_checker import ClusterChecker
 from tests.simulation.cluster_options import ClusterOptions
+from tests.simulation.cluster_workers import QUEUE
 from tests.simulation.network import Network
 from tests.simulation.processes import ProcessLoop
 from tests.simulation.rough_node import RoughNode
@@ -89,6 +90,8 @@ class Clients:
         name = f"event-{index}"
         repeat = Repeat(700, 3) if dice.random() < options.repeats else None
         target = f"https://host{dice.randrange(options.targets)}.{dice.choice(('fine', 'slow', 'bad'))}"
+        if key is None and dice.random() < options.queued:
+            target = f"queue:{QUEUE}"
         client_id = name if dice.random() < 0.5 else None
         due_at = self.now + lead_ms
         draft = Draft(due_at, target, name.encode(), client_id, key, repeat=repeat)

@@ -21,6 +21,9 @@ class ClusterOptions:
     moves: float = 0.1
     races: float = 0.1
     repeats: float = 0.05
+    queued: float = 0.1
+    """Of the events without a key, how many are pulled by workers."""
+    workers: int = 2
     failing: float = 0.2
     burst: int = 1
     store_full: float = 0.01
@@ -70,6 +73,7 @@ def cluster_of(seed: int) -> ClusterOptions:
         moves=dice.choice((0.05, 0.3)),
         races=dice.choice((0.0, 0.2)),
         repeats=dice.choice((0.0, 0.1)),
+        queued=dice.choice((0.0, 0.4)),
         failing=dice.choice((0.05, 0.2, 0.5)),
         burst=dice.choice((1, 1, 10)),
         store_full=dice.choice((0.0, 0.02)),

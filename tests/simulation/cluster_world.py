@@ -10,22 +10,21 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from everbell.core.cluster import Value
 from everbell.core.retry import Retry
 from everbell.core.tenant import Tenant, Tenants
 from everbell.engine.engine import Engine
 from everbell.errors import EverbellError
-from everbell.logs.port import Snapshot
 from everbell.stores.memory import MemoryStore
 from everbell.stores.port import Filter
 from tests.simulation.cluster_checker import ClusterChecker
 from tests.simulation.cluster_clients import Clients, is_parking
 from tests.simulation.cluster_faults import Faults
 from tests.simulation.cluster_options import ClusterOptions
+from tests.simulation.cluster_watch import ClusterWatch
+from tests.simulation.cluster_workers import Workers
 from tests.simulation.network import NEVER_S, Network
 from tests.simulation.processes import Process, ProcessLoop, finished
 from tests.simulation.receivers import DEADLINE_MS, Receivers
@@ -46,10 +45,7 @@ class ClusterWorld:
         self.nodes: dict[str, RoughNode] = {}
         self.checker = ClusterChecker()
         self.checker.promises.restarts = 1 << 30  # Hand-overs have rules of their own.
-        self.seen: Counter[str] = Counter()
-        """What happened, besides the faults."""
         self.trace: list[str] = []
-        self.snapshots: list[Snapshot] = []
         self.network = Network(loop, random.Random(f"{seed}/network"))
         self.faults = Faults(self, self.network, random.Random(f"{seed}/faults"), options.faults)
         self._seed = seed
@@ -58,10 +54,12 @@ class ClusterWorld:
         self._dice = random.Random(f"{seed}/machines")
         self._boots = 0
         self._store = StoreServer(MemoryStore(options.partitions), loop, random.Random(f"{seed}/store"))
-        self._store.on_taken = self._taken
         self._log = LogServer()
         self._receivers = Receivers(loop, random.Random(f"{seed}/receivers"), options.failing)
         self._clients = Clients(loop, self.network, self.nodes, self.checker, options, random.Random(f"{seed}/work"))
+        self._watch = ClusterWatch(self.checker, self._receivers, self._log, self._note)
+        self._store.on_taken = self._watch.taken
+        self._workers = Workers(self.network, self.nodes, self._receivers, random.Random(f"{seed}/workers"))
         self._around = Surroundings(
             loop,
             self.network,
@@ -72,8 +70,6 @@ class ClusterWorld:
             options,
             self._find,
         )
-        self._unclean: set[tuple[int, int]] = set()
-        self._played = 0
         self._rates = {
             name: (1 + self._dice.uniform(-1, 1) * options.drift, int(self._dice.uniform(-1, 1) * options.skew_ms))
             for name in self.names
@@ -86,16 +82,25 @@ class ClusterWorld:
         for name in self.names:
             self.boot(name)
             await asyncio.sleep(self._dice.expovariate(1))
+        working = [
+            self._loop.create_task(self._workers.run(f"worker-{tenant}-{number}", tenant))
+            for number in range(self._options.workers if self._options.queued else 0)
+            for tenant in ("default", "parking")
+        ]
         await self._work()
         await self._heal_core()
         await self._heal_all()
+        for task in working:
+            task.cancel()
         for attempt in self._receivers.attempts:
             if attempt.refused or attempt.number >= PARKING.retry.max_attempts:
                 self._let_pass(attempt.name)
         return [
             *self._store.violations,
-            *self.checker.violations(self._receivers.attempts, self._store.ended, self._store.taken_ms, self._unclean),
-            *self.checker.judge_log(self._log.entries, self.snapshots),
+            *self.checker.violations(
+                self._receivers.attempts, self._store.ended, self._store.taken_ms, self._watch.unclean
+            ),
+            *self.checker.judge_log(self._log.entries, self._watch.snapshots),
         ]
 
     # The machines
@@ -124,7 +129,7 @@ class ClusterWorld:
         node = self.nodes[name]
         if node.node is not None and not node.stopping and not node.process.dead:
             self._note(f"stop {node.title}")
-            self.seen["stops"] += 1
+            self._watch.seen["stops"] += 1
             node.process.spawn(self._stop(node, drain_s))
 
     async def _boot(self, node: RoughNode) -> None:
@@ -133,9 +138,7 @@ class ClusterWorld:
         except EverbellError:
             node.process.die()
             return
-        assert node.node is not None
-        assert node.engine is not None
-        self._watch(node, node.node.player, node.engine)
+        self._watch.watch(node)
 
     async def _stop(self, node: RoughNode, drain_s: float) -> None:
         async with asyncio.timeout(60):
@@ -143,13 +146,13 @@ class ClusterWorld:
         node.process.die()
 
     def _halted(self, node: RoughNode, halted: BaseException) -> None:
-        self.seen["halts"] += 1
+        self._watch.seen["halts"] += 1
         self._note(f"halt {node.title} {halted}")
         node.process.die()
 
     def _died(self, node: RoughNode) -> None:
         """Whoever looks after the process starts it again."""
-        self.seen["deaths"] += 1
+        self._watch.seen["deaths"] += 1
         self._loop.after(self._dice.expovariate(0.5), self._revive, node)
 
     def _revive(self, node: RoughNode) -> None:
@@ -161,49 +164,7 @@ class ClusterWorld:
         node = self.nodes.get(name)
         return None if node is None or node.engine is None or node.process.dead else (node.process, node.engine)
 
-    # What is watched
-
-    def _watch(self, node: RoughNode, player: Any, engine: Any) -> None:
-        become, release = player._become, engine.release
-
-        def became(value: Value) -> None:
-            become(value)
-            self._play(node, value)
-
-        async def released(partitions: list[int], deadline_s: float) -> bool:
-            epochs = {partition: engine.epochs.get(partition, 0) for partition in partitions}
-            is_clean: bool = await release(partitions, deadline_s)
-            if not is_clean:
-                self.seen["releases in the middle of a send"] += 1
-                # What was given up may come again in any later epoch.
-                self._unclean.update((partition, epoch + 1) for partition, epoch in epochs.items())
-            return is_clean
-
-        player._become, engine.release = became, released
-
-    def _play(self, node: RoughNode, value: Value) -> None:
-        self.checker.played(node.title, value)
-        if value.index <= self._played:
-            return
-        self._played = value.index
-        self._note(f"entry {value.index}")
-        for number, part in enumerate(value.partitions):
-            if part.epoch == value.index and not part.clean:
-                self._unclean.add((number, part.epoch))
-                self.seen["takeovers"] += 1
-        last = value.transitions[-1] if value.transitions else None
-        if last is not None and last.index == value.index:
-            self.seen[f"log: {last.kind}"] += 1
-            if last.kind == "remove":
-                self.seen["left by their own clock" if last.by == last.what else "removed by others"] += 1
-        shared = self._log.shared
-        if shared.snapshot is not None and (not self.snapshots or self.snapshots[-1].index < shared.snapshot.index):
-            self.snapshots.append(shared.snapshot)
-
-    def _taken(self, epochs: Mapping[int, int]) -> None:
-        for partition, epoch in epochs.items():
-            if any(attempt.epoch < epoch for attempt in self._receivers.under_way.get(partition, ())):
-                self.seen["takeovers in the middle of a send"] += 1
+    # What is told
 
     def _broke(self, error: BaseException) -> None:
         self.checker.broken.append(f"broken: {error!r}")
@@ -216,7 +177,7 @@ class ClusterWorld:
 
     def summary(self) -> Counter[str]:
         """What happened, and how often a safeguard was needed."""
-        counted = Counter(self.seen)
+        counted = Counter(self._watch.seen)
         counted["fenced writes"] = self._store.fenced
         counted["changes refused by version"] = self._store.refused
         counted["lost messages"] = self.network.lost

@@ -158,7 +158,8 @@ class ProcessLoop(VirtualLoop):
         if process is None:
             return super().call_at(when, callback, *args, context=context)
         gate = _Gate(process, callback, context or copy_context())
-        handle = super().call_at(when / process.rate, gate, *args, context=gate.context)
+        # A hair later: a timer counts as due a hair before its time, and who looks at the clock then would wait again.
+        handle = super().call_at(when / process.rate + 2 * _HAIR_S, gate, *args, context=gate.context)
         gate.handle = handle
         return handle
 

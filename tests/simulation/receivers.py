@@ -61,8 +61,7 @@ class Receivers:
 
     def take(self, attempt: Attempt, target: str) -> tuple[Outcome, float, bool]:
         """Begin to work on something; returns the answer, how long it takes, and whether it is lost on the way."""
-        self.attempts.append(attempt)
-        self.under_way.setdefault(attempt.partition, []).append(attempt)
+        self.begin(attempt)
         dice = self._dice
         longest_s = DEADLINE_MS / 1_000 * 0.8
         pause_s = min(dice.expovariate(2 if target.endswith("slow") else 50), longest_s)
@@ -70,6 +69,10 @@ class Receivers:
         attempt.accepted = outcome is DELIVERED
         attempt.refused = outcome.result == "refused"
         return outcome, pause_s, lost
+
+    def begin(self, attempt: Attempt) -> None:
+        self.attempts.append(attempt)
+        self.under_way.setdefault(attempt.partition, []).append(attempt)
 
     def end(self, attempt: Attempt) -> None:
         attempt.ended_ms = self.now_ms

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from everbell.cluster.node import ClusterNode
 from everbell.cluster.router import RoutedOperations
+from everbell.cluster.router_leases import RoutedLeases
 from everbell.cluster.settings import ClusterSettings
 from everbell.core.tenant import Tenants
 from everbell.engine.engine import Engine, EngineSettings
@@ -42,6 +43,7 @@ class RoughNode:
         self.engine: Engine | None = None
         self.node: ClusterNode | None = None
         self.operations: RoutedOperations | None = None
+        self.leases: RoutedLeases | None = None
         self.title = f"{process.name}#{boot}"
         self.stopping = False
         self._around = around
@@ -67,7 +69,9 @@ class RoughNode:
         )
         log = RoughLog(around.loop, around.log, around.network, name)
         self.node = node = await ClusterNode.start(log, engine, clock, self._entropy, settings, (name,), on_halt)
-        self.operations = RoutedOperations(node, engine.operations, RoughPeers(around.network, name, around.find))
+        peers = RoughPeers(around.network, name, around.find)
+        self.operations = RoutedOperations(node, engine.operations, peers)
+        self.leases = RoutedLeases(node, engine.leases, peers)
 
     async def stop(self, drain_s: float) -> None:
         """Go in good order."""
@@ -82,4 +86,4 @@ class RoughNode:
     @property
     def answers(self) -> bool:
         """Whether clients can ask it something."""
-        return self.operations is not None and not self.process.dead
+        return self.leases is not None and not self.process.dead

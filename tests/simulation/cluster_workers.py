@@ -1,0 +1,90 @@
+"""Workers of a simulated cluster: they pull due events from any node, and some die, are slow, or are not heard.
+
+An attempt counts from when the worker asked: when the node gave the lease, nobody outside can know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from everbell.channels.queue import Lease, partition_in
+from everbell.cluster.router_leases import RoutedLeases
+from everbell.core.retry import Outcome
+from everbell.errors import EverbellError, Stopping
+from everbell.testing.virtual import START_AT
+from tests.simulation.network import Network
+from tests.simulation.processes import CLOCK_OFF_MS
+from tests.simulation.receivers import Attempt, Receivers
+from tests.simulation.rough_node import RoughNode
+
+T = TypeVar("T")
+
+QUEUE = "work"
+LEASE_MS = 2_000
+
+
+class Workers:
+    """All of them."""
+
+    def __init__(
+        self, network: Network, nodes: dict[str, RoughNode], receivers: Receivers, dice: random.Random
+    ) -> None:
+        self._network = network
+        self._nodes = nodes
+        self._receivers = receivers
+        self._dice = dice
+
+    async def run(self, name: str, tenant: str) -> None:
+        """Work until nobody wants it any more."""
+        while True:
+            asked_ms = self._receivers.now_ms
+            try:
+                leases = await self._ask(lambda there: there.lease(tenant, QUEUE, 3, 1_000, LEASE_MS))
+            except EverbellError:
+                await asyncio.sleep(self._dice.uniform(0.2, 1.0))
+                continue
+            for lease in leases:
+                with suppress(EverbellError):
+                    await self._work(name, tenant, lease, asked_ms)
+            await asyncio.sleep(0.01)
+
+    async def _work(self, name: str, tenant: str, lease: Lease, asked_ms: int) -> None:
+        occurrence = lease.occurrence
+        partition = partition_in(lease.token)
+        assert partition is not None
+        attempt = Attempt(
+            occurrence.raw.decode(),
+            occurrence.key,
+            occurrence.number,
+            occurrence.attempt,
+            partition,
+            occurrence.epoch,
+            name,
+            asked_ms,
+            START_AT + self._receivers.now_ms + CLOCK_OFF_MS,
+        )
+        self._receivers.begin(attempt)
+        await asyncio.sleep(self._dice.expovariate(5))
+        roll = 1.0 if self._receivers.healed else self._dice.random()
+        attempt.accepted = roll > 0.1
+        self._receivers.end(attempt)
+        if roll < 0.1:
+            await self._ask(lambda there: there.fail(tenant, QUEUE, {lease.token: Outcome("failed", "not now")}))
+        elif roll < 0.15:
+            await asyncio.sleep(LEASE_MS / 1_000)  # It died: nobody will hear of it.
+        else:
+            lost = await self._ask(lambda there: there.acknowledge(tenant, QUEUE, [lease.token]))
+            attempt.heard = not lost
+
+    async def _ask(self, work: Callable[[RoutedLeases], Awaitable[T]]) -> T:
+        ready = [node for node in self._nodes.values() if node.answers]
+        if not ready:
+            raise Stopping("nobody is there")
+        node = self._dice.choice(ready)
+        leases = node.leases
+        assert leases is not None
+        return await self._network.ask("worker", node.title, lambda: node.process, lambda: work(leases))

@@ -135,8 +135,15 @@ class Keeper:
         return True
 
     async def _hand_over(self, stops: Mapping[int, int]) -> None:
+        begun_ms = self._clock.elapsed_ms()
         is_clean = await self._engine.release(list(stops), self._settings.handover_ms / 1_000)
         now_ms = self._clock.elapsed_ms()
+        _log.debug(
+            "%d partitions let go of %s after %d ms",
+            len(stops),
+            "cleanly" if is_clean else "with attempts under way",
+            now_ms - begun_ms,
+        )
         until_ms = max((self._quiet_until_ms.pop(partition, 0) for partition in stops), default=0)
         if not is_clean:
             until_ms = now_ms + self._settings.quiet_ms

@@ -95,8 +95,11 @@ class Entry:
             waiter()
 
 
-async def until_settled(entry: Entry) -> None:
-    """Wait until the change that is being stored, or will be once the attempt is over, has been stored."""
+def until_settled(entry: Entry) -> asyncio.Future[None]:
+    """Done when the change that is being stored, or will be once the attempt is over, has been stored.
+
+    Not a coroutine: one that is awaited together with others begins a turn of the loop later, and may miss it.
+    """
     settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def wake() -> None:
@@ -104,4 +107,4 @@ async def until_settled(entry: Entry) -> None:
             settled.set_result(None)
 
     entry.when_settled(wake)
-    await settled
+    return settled

@@ -244,6 +244,7 @@ def in_town(scene: Callable[[Town], Coroutine[Any, Any, None]]) -> None:
         town = Town(clock)
         try:
             await scene(town)
+            await asyncio.sleep(2)  # Questions that nobody waits for any more come to their end.
         finally:
             for resident in town.past:
                 await resident.die()

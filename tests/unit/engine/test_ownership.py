@@ -12,6 +12,7 @@ import pytest
 from everbell.core.event import Event
 from everbell.engine import lanes
 from everbell.engine.engine import Engine
+from everbell.engine.entry import until_settled
 from everbell.errors import EverbellError, Fenced, NotOwner, StoreFull
 from everbell.stores.port import SEQUENCES_AT_ONCE
 from tests.unit.engine.stage import FAILED, Receiver, Stage, SteadyEntropy, play
@@ -313,17 +314,17 @@ def test_after_an_unclean_take_over_keys_wait_until_the_last_owner_is_quiet() ->
         await stage.schedule("keyed", key="k")
         await stage.schedule("behind", 10, key="k")
         await stage.schedule("free")
-        await stage.schedule("later", 3_000, key="other")
+        await stage.schedule("later", 7_000, key="other")
         await stage.pass_ms(100)
         stage.engine.drop([0])
         taken_at = stage.clock.now()
-        await heirs.take(quiet_ms=5_000)
+        await heirs.take(quiet_ms=10_000)
         await stage.pass_ms(60_000)
 
         began = {got.name: got.at - taken_at for got in heirs.receiver.got}
         assert began["free"] < 100
-        assert began["later"] == 2_900  # Not due when the last owner was there, so it cannot have been sent.
-        assert 5_000 <= began["keyed"] <= began["behind"] < 6_000
+        assert began["later"] == 6_900  # Not due when the last owner was there, by any clock: it cannot have been sent.
+        assert 10_000 <= began["keyed"] <= began["behind"] < 11_000
         assert [got.name for got in heirs.receiver.got if got.event.key == "k"] == ["keyed", "behind"]
 
     play_heirs(scene)
@@ -397,10 +398,24 @@ def test_sequences_are_taken_long_before_they_run_out() -> None:
         intake = stage.engine._intake
         intake._sequence += SEQUENCES_AT_ONCE * 3 // 4
         before = intake._sequence
-        assert intake.needs_sequences
+        assert bool(intake.needs_sequences)
         await stage.pass_ms(20_000)
-        assert not intake.needs_sequences
+        assert not bool(intake.needs_sequences)
         event = await stage.schedule("next", 5)
         assert event.sequence > before
+
+    play(scene)
+
+
+def test_what_settles_in_the_turn_in_which_it_is_waited_for_is_not_missed() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: None
+        await stage.schedule("e")
+        await stage.settled()
+        [entry] = stage.engine.floor.entries.values()
+        waiting = until_settled(entry)
+        entry.wake_waiters()
+        assert waiting.done()
+        stage.receiver.settle("e")
 
     play(scene)

@@ -136,6 +136,8 @@ class StoreModel:
             filter.tenant == found.tenant
             and filter.key in (None, found.key)
             and (filter.tag is None or filter.tag in found.tags)
+            and found.to.startswith(filter.to or "")
+            and found.id.startswith(filter.id_prefix or "")
             and (filter.from_at or 0) <= found.due_at <= (filter.until_at or found.due_at)
             and (found.status if isinstance(found, Record) else _visible(found, filter.from_at or 0)) in _meant(filter)
         )

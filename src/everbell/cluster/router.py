@@ -18,9 +18,10 @@ from everbell.core.event import Event
 from everbell.core.ids import partition_in, place_in
 from everbell.core.retry import Outcome
 from everbell.core.spec import Draft
-from everbell.engine.bulk import in_bulk
+from everbell.engine.bulk import in_bulk, spread
+from everbell.engine.forecast import Forecast
 from everbell.engine.operations import Operations
-from everbell.engine.port import OperationsPort, Seen
+from everbell.engine.port import KeyLine, OperationsPort, Seen
 from everbell.errors import EverbellError, NotOwner, OutcomeUnknown, Overloaded
 from everbell.stores.port import Counts, Filter
 
@@ -134,13 +135,27 @@ class RoutedOperations:
         """See the port."""
         return await self._at_owner(tenant, event_id, lambda there: there.ring(tenant, event_id))
 
-    async def redrive(self, tenant: str, event_id: str) -> Seen:
+    async def redrive(self, tenant: str, event_id: str, delay_ms: int = 0) -> Seen:
         """See the port."""
-        return await self._at_owner(tenant, event_id, lambda there: there.redrive(tenant, event_id))
+        return await self._at_owner(tenant, event_id, lambda there: there.redrive(tenant, event_id, delay_ms))
 
-    async def redrive_matching(self, filter: Filter) -> int:
+    async def redrive_matching(self, filter: Filter, per_s: float | None = None) -> int:
         """See the port."""
-        return await in_bulk(self._near.find, filter, lambda event: self.redrive(filter.tenant, event.id))
+        delay_ms = spread(per_s)
+        return await in_bulk(self._near.find, filter, lambda event: self.redrive(filter.tenant, event.id, delay_ms()))
+
+    async def line(self, tenant: str, key: str) -> KeyLine:
+        """See the port. Only the owner knows whose turn it is."""
+
+        async def partition() -> int:
+            value = self._node.value
+            return partition_in(slices_of(value.strategy), tenant, key, len(value.partitions))
+
+        return await self._at_partition(partition, lambda there: there.line(tenant, key))
+
+    async def forecast(self, tenant: str | None, per_ms: int, count: int) -> Forecast:
+        """See the port. The store has it all."""
+        return await self._near.forecast(tenant, per_ms, count)
 
     async def try_out(self, tenant: str, event_id: str) -> Outcome:
         """See the port. It changes nothing, so it can be done anywhere."""
@@ -154,9 +169,14 @@ class RoutedOperations:
         new_name: str | None = None,
     ) -> T:
         """Ask the owner of an event; `new_name` picks the partition of one that may not be there yet."""
+        return await self._at_partition(lambda: self._partition_of(tenant, event_id, new_name), ask)
+
+    async def _at_partition(
+        self, find: Callable[[], Awaitable[int | None]], ask: Callable[[OperationsPort], Awaitable[T]]
+    ) -> T:
         until_s = _now_s() + MOVE_S
         while True:
-            partition = await self._partition_of(tenant, event_id, new_name)
+            partition = await find()
             owner = self._node.me if partition is None else _owner(self._node.value, partition)
             try:
                 return await ask(await self._operations(owner))

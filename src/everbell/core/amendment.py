@@ -13,17 +13,19 @@ from msgspec.structs import replace
 
 from everbell.core.event import Event, is_paused
 from everbell.core.recurrence import NOTHING_YET, goes_apart, missed, proceed, ring_at
-from everbell.core.time import INSTANT_MAX
+from everbell.core.time import INSTANT_MAX, INSTANT_MIN
 from everbell.errors import Conflict
 
 
 def amended(event: Event, fields: Mapping[str, Any], now: int) -> Event:
     """The event with some fields of `Event` changed, and perhaps `paused`, with a `note`.
 
-    A new due time gives it its attempts back. Raises `Conflict`.
+    `shift_ms` moves its due time. A new due time gives it its attempts back. Raises `Conflict`.
     """
     asked = dict(fields)
     paused, note = asked.pop("paused", None), asked.pop("note", None)
+    if "shift_ms" in asked:
+        asked["due_at"] = _shifted(event, asked.pop("shift_ms"))
     after = replace(event, **asked, version=event.version + 1)
     if after.key is not None and goes_apart(after):
         raise Conflict("overlap: allow goes without a key: events of a key go one at a time")
@@ -39,6 +41,13 @@ def amended(event: Event, fields: Mapping[str, Any], now: int) -> Event:
     if is_paused(event) and "run_at" not in asked and after.course is not None:
         return replace(after, run_at=INSTANT_MAX)
     return after
+
+
+def _shifted(event: Event, shift_ms: int) -> int:
+    due_at = event.due_at + shift_ms
+    if not INSTANT_MIN <= due_at < INSTANT_MAX:
+        raise Conflict("it would be due before the year 1970 or after the year 9999")
+    return due_at
 
 
 def _paused(event: Event, note: str | None, now: int) -> Event:

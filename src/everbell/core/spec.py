@@ -83,6 +83,7 @@ class ChangeSpec(Struct, forbid_unknown_fields=True, kw_only=True):
     to: str | UnsetType = UNSET
     at: str | UnsetType = UNSET
     in_: Duration | UnsetType = msgspec.field(default=UNSET, name="in")
+    by: Annotated[str, Meta(description="so much later than it is due, or earlier: 2h, -30m")] | UnsetType = UNSET
     headers: dict[str, str] | None | UnsetType = UNSET
     tags: list[Tag] | None | UnsetType = UNSET
     retry: RetrySpec | None | UnsetType = UNSET
@@ -219,6 +220,10 @@ def _changed_times(spec: ChangeSpec, limits: Limits, now: int) -> dict[str, Any]
     changed: dict[str, Any] = {}
     at = None if spec.at is UNSET else spec.at
     in_ = None if spec.in_ is UNSET else spec.in_
+    if spec.by is not UNSET:
+        if at is not None or in_ is not None or spec.repeat is not UNSET:
+            raise InvalidInput("give one of at, in, by and repeat", "by")
+        return {"shift_ms": shift_of(spec.by)}
     repeat = None if spec.repeat is UNSET or spec.repeat is None else repeat_of(spec.repeat)
     # A new expression gives the next occurrence its time; a new interval goes on from the time there is.
     if at is not None or in_ is not None or (repeat is not None and repeat.cron is not None):
@@ -228,6 +233,14 @@ def _changed_times(spec: ChangeSpec, limits: Limits, now: int) -> dict[str, Any]
     if spec.repeat is not UNSET:
         changed["repeat"] = repeat
     return changed
+
+
+def shift_of(by: str) -> int:
+    """How many milliseconds later, or (below 0) earlier."""
+    shift_ms = -parse_duration(by[1:], "by") if by.startswith("-") else parse_duration(by, "by")
+    if shift_ms == 0:
+        raise InvalidInput("must be longer than nothing", "by")
+    return shift_ms
 
 
 def _note(note: str | None | UnsetType) -> str | None:

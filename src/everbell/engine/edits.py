@@ -93,7 +93,7 @@ class Edits:
             return _Taken(entry, was, change)
 
         while True:
-            taken = await self._read(lambda: self._store.get(tenant, event_id), take)
+            taken = await self.read(lambda: self._store.get(tenant, event_id), take)
             if isinstance(taken, Entry):
                 await until_settled(taken)
             elif await self._store_edit(taken.entry, taken.was, taken.change, frees):
@@ -171,9 +171,9 @@ class Edits:
             self._let_key_go_on(entry, event if in_line else None, freed=False)
 
     async def _blocks_key(self, event: Event) -> bool:
-        return await self._read(lambda: self._lanes.blocks(event), lambda blocks: blocks)
+        return await self.read(lambda: self._lanes.blocks(event), lambda blocks: blocks)
 
-    async def _read(self, ask: Callable[[], Awaitable[R]], decide: Callable[[R], D]) -> D:
+    async def read(self, ask: Callable[[], Awaitable[R]], decide: Callable[[R], D]) -> D:
         """Ask the store in the scribe's line, and decide before anything else can be read or stored."""
         answer: asyncio.Future[D] = asyncio.get_running_loop().create_future()
 

@@ -108,6 +108,10 @@ class Intake:
         first, count = self.slices[tenant]
         return [partition for partition in self._owned if first <= partition.index < first + count]
 
+    def partition_of_key(self, tenant: str, key: str) -> int:
+        """Where the events of a key are. Raises `NotOwner`."""
+        return self._owned_one(tenant, key)
+
     def _owned_one(self, tenant: str, name: str) -> int:
         partition = partition_in(self.slices, tenant, name, len(self._partitions))
         if not self._partitions[partition].epoch:

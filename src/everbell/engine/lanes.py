@@ -218,6 +218,14 @@ class Lanes:
         heads = await self._store.heads(event.partition, [(event.tenant, event.key)])
         return heads[0] == event.sequence
 
+    def look(self, tenant: str, key: str) -> tuple[Event | None, int]:
+        """Whose turn it is in a key, as far as memory knows, and how many of its line are nowhere else in a line."""
+        lane = self._lanes.get((tenant, key))
+        if lane is None:
+            return None, 0
+        only_here = sum(entry.event.state != "waiting" for entry in (*lane.line, *lane.away))
+        return None if lane.head is None else lane.head.event, only_here
+
     def resume(self, partition: int, tenant: str, key: str) -> None:
         """The key's line goes on without a head, unless it is going already."""
         if not self._partitions[partition].is_open:

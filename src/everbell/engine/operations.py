@@ -16,17 +16,19 @@ from everbell.core.retry import Outcome
 from everbell.core.spec import Draft, event_of
 from everbell.core.tenant import Tenant, Tenants
 from everbell.core.verdict import cancelled
-from everbell.engine.bulk import in_bulk
+from everbell.engine.bulk import in_bulk, spread
 from everbell.engine.edits import Edits
 from everbell.engine.floor import Floor
+from everbell.engine.forecast import Forecast, Forecaster
 from everbell.engine.intake import Intake, Taken
 from everbell.engine.lanes import Lanes
+from everbell.engine.lines import look_at
 from everbell.engine.meter import Meter
 from everbell.engine.partition import Partition
-from everbell.engine.port import Seen
+from everbell.engine.port import KeyLine, Seen
 from everbell.engine.scribe import Scribe
 from everbell.errors import Conflict, EverbellError, Stopping, VersionMismatch
-from everbell.stores.port import Change, Counts, Filter, Finish, Move, Store
+from everbell.stores.port import Change, Counts, Filter, Finish, Move, Page, Store
 
 
 class Operations:
@@ -48,6 +50,7 @@ class Operations:
         self._clock = clock
         self._tenants = tenants
         self._floor = floor
+        self._lanes = lanes
         self._intake = intake
         self._edits = Edits(store, partitions, floor, scribe, lanes)
         self._meter = meter
@@ -140,17 +143,17 @@ class Operations:
         self._check_open()
         return await self._change(tenant, event_id, {"run_at": self._clock.now()}, None)
 
-    async def redrive(self, tenant: str, event_id: str) -> Seen:
+    async def redrive(self, tenant: str, event_id: str, delay_ms: int = 0) -> Seen:
         """Give a dead event a new set of attempts. Raises `NotFound`, `Conflict` when it is not dead."""
         self._check_open()
 
         def edit(event: Event) -> Change:
             if event.state != "dead":
                 raise Conflict(f"the event is {status_of(event)}, not dead")
-            now = self._clock.now()
+            run_at = self._clock.now() + delay_ms
             return Move(
                 event,
-                replace(event, state="scheduled", run_at=now, attempt_count=0, reason=None),
+                replace(event, state="scheduled", run_at=run_at, attempt_count=0, reason=None),
                 guarded=True,
             )
 
@@ -158,9 +161,24 @@ class Operations:
         assert isinstance(change, Move)
         return self._seen(change.after)
 
-    async def redrive_matching(self, filter: Filter) -> int:
-        """Redrive all dead events that match; returns how many were."""
-        return await in_bulk(self.find, filter, lambda event: self.redrive(filter.tenant, event.id))
+    async def redrive_matching(self, filter: Filter, per_s: float | None = None) -> int:
+        """Redrive all dead events that match, at once or so many a second; returns how many were."""
+        delay_ms = spread(per_s)
+        return await in_bulk(self.find, filter, lambda event: self.redrive(filter.tenant, event.id, delay_ms()))
+
+    async def line(self, tenant: str, key: str) -> KeyLine:
+        """Who is next in a key, and how many wait. Raises `NotOwner`."""
+        partition = self._intake.partition_of_key(tenant, key)
+        head, waiting, is_more = await look_at(self.store, self._lanes, self._floor, partition, tenant, key)
+        return KeyLine(None if head is None else self._seen(head), waiting, is_more)
+
+    async def forecast(self, tenant: str | None, per_ms: int, count: int) -> Forecast:
+        """How many events are due in each span of time ahead, and what is overdue."""
+
+        async def page(partition: int, after: int, until_at: int, limit: int) -> Page:
+            return await self._edits.read(lambda: self.store.page(partition, after, until_at, limit), lambda page: page)
+
+        return await Forecaster(self.store, page, tenant, self._clock.now(), per_ms, count).run()
 
     async def try_out(self, tenant: str, event_id: str) -> Outcome:
         """Make one attempt that changes nothing. Raises `NotFound`, `Conflict`."""
@@ -181,7 +199,7 @@ class Operations:
                 raise Conflict("the event is dead; redrive it, or cancel it and schedule another")
             return Move(event, amended(event, fields, self._clock.now()), guarded=True)
 
-        frees = "due_at" in fields or "paused" in fields
+        frees = not fields.keys().isdisjoint(("due_at", "shift_ms", "paused"))
         change = await self._edits.make(tenant, event_id, edit, version, frees=frees)
         assert isinstance(change, Move)
         return self._seen(change.after)

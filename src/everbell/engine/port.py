@@ -15,6 +15,7 @@ from everbell.channels.queue import Lease
 from everbell.core.event import Event, Record, Status
 from everbell.core.retry import Outcome
 from everbell.core.spec import Draft
+from everbell.engine.forecast import Forecast
 from everbell.errors import EverbellError
 from everbell.stores.port import Counts, Filter
 
@@ -26,6 +27,15 @@ class Seen(Struct, frozen=True):
     status: Status
     created: bool = False
     """Whether this request made it; False when a repeated request found it."""
+
+
+class KeyLine(Struct, frozen=True):
+    """A key as it is now: the event whose end the others wait for, if any is due, and how many wait."""
+
+    head: Seen | None
+    waiting: int
+    is_more: bool = False
+    """Whether there are more than were counted."""
 
 
 class OperationsPort(Protocol):
@@ -80,12 +90,20 @@ class OperationsPort(Protocol):
         """Make the event due at once. Raises `NotFound`, `Conflict`."""
         ...
 
-    async def redrive(self, tenant: str, event_id: str) -> Seen:
+    async def redrive(self, tenant: str, event_id: str, delay_ms: int = 0) -> Seen:
         """Give a dead event a new set of attempts. Raises `NotFound`, `Conflict` when it is not dead."""
         ...
 
-    async def redrive_matching(self, filter: Filter) -> int:
-        """Redrive all dead events that match; returns how many were."""
+    async def redrive_matching(self, filter: Filter, per_s: float | None = None) -> int:
+        """Redrive all dead events that match, at once or so many a second; returns how many were."""
+        ...
+
+    async def line(self, tenant: str, key: str) -> KeyLine:
+        """Who is next in a key, and how many wait."""
+        ...
+
+    async def forecast(self, tenant: str | None, per_ms: int, count: int) -> Forecast:
+        """How many events are due in each span of time ahead, of one tenant or of all, and what is overdue."""
         ...
 
     async def try_out(self, tenant: str, event_id: str) -> Outcome:

@@ -23,17 +23,20 @@ from everbell.server.cluster_routes import cluster_routes
 from everbell.server.dead_api import DeadApi
 from everbell.server.edge import Edge
 from everbell.server.events_api import EventsApi
+from everbell.server.forecast_api import ForecastApi
 from everbell.server.gate import Gate
 from everbell.server.keys_api import KeysApi
 from everbell.server.keys_routes import key_routes
+from everbell.server.lines_api import LinesApi
 from everbell.server.message import Request, Response
 from everbell.server.openapi import openapi
 from everbell.server.problem import WrongMethod, problem_of
 from everbell.server.queues_api import QueuesApi
 from everbell.server.recurrence_api import RecurrenceApi
 from everbell.server.route import Access, Handle, Route
-from everbell.server.routes import event_routes, event_set_routes, queue_routes, recurrence_routes, system_routes
+from everbell.server.routes import event_routes, queue_routes, recurrence_routes, system_routes
 from everbell.server.search_api import SearchApi
+from everbell.server.search_routes import dead_routes, event_set_routes, forecast_routes, line_routes
 from everbell.server.system_api import Health, MakeBackup, SystemApi
 
 _PATHS_KEPT = 1_024
@@ -68,7 +71,10 @@ class Api:
         self.routes: tuple[Route, ...] = (
             *event_routes(EventsApi(operations, edge)),
             *recurrence_routes(RecurrenceApi(operations, edge)),
-            *event_set_routes(BatchApi(operations, edge), SearchApi(operations), DeadApi(operations)),
+            *event_set_routes(BatchApi(operations, edge), search := SearchApi(operations, edge)),
+            *dead_routes(search, DeadApi(operations)),
+            *line_routes(LinesApi(operations)),
+            *forecast_routes(ForecastApi(operations, clock)),
             *queue_routes(QueuesApi(leases)),
             *(cluster_routes(cluster) if cluster is not None else ()),
             *(key_routes(keys) if keys is not None else ()),

@@ -10,9 +10,10 @@ from everbell.channels.queue import Lease
 from everbell.core.access import AccessKey, Keyring
 from everbell.core.retry import Outcome
 from everbell.core.spec import Draft, event_of
-from everbell.engine.port import Seen
+from everbell.engine.forecast import Forecast
+from everbell.engine.port import KeyLine, Seen
 from everbell.errors import EverbellError
-from everbell.server.link import GatewayEnd, PackedChange, PackedSeen, Scheduled, unpack_error
+from everbell.server.link import GatewayEnd, PackedChange, PackedLine, PackedSeen, Scheduled, unpack_error
 from everbell.stores.port import Counts, Filter
 
 PACK_DRAFTS = 1_000
@@ -115,12 +116,20 @@ class FarOperations:
     async def ring(self, tenant: str, event_id: str) -> Seen:
         return await self._see("ring", tenant, event_id)
 
-    async def redrive(self, tenant: str, event_id: str) -> Seen:
-        return await self._see("redrive", tenant, event_id)
+    async def redrive(self, tenant: str, event_id: str, delay_ms: int = 0) -> Seen:
+        return await self._see("redrive", tenant, event_id, delay_ms)
 
-    async def redrive_matching(self, filter: Filter) -> int:
-        count: int = await self._link.call("redrive_matching", filter)
+    async def redrive_matching(self, filter: Filter, per_s: float | None = None) -> int:
+        count: int = await self._link.call("redrive_matching", filter, per_s)
         return count
+
+    async def line(self, tenant: str, key: str) -> KeyLine:
+        packed: PackedLine = await self._link.call("line", tenant, key)
+        return packed.unpack()
+
+    async def forecast(self, tenant: str | None, per_ms: int, count: int) -> Forecast:
+        forecast: Forecast = await self._link.call("forecast", tenant, per_ms, count)
+        return forecast
 
     async def try_out(self, tenant: str, event_id: str) -> Outcome:
         outcome: Outcome = await self._link.call("try_out", tenant, event_id)

@@ -24,7 +24,8 @@ from everbell.core.cluster.view import ClusterView
 from everbell.core.event import Event, Record, Repeat, Status
 from everbell.core.retry import Outcome, Retry
 from everbell.core.spec import Draft
-from everbell.engine.port import Seen
+from everbell.engine.forecast import Forecast
+from everbell.engine.port import KeyLine, Seen
 from everbell.errors import EverbellError, InvalidInput, OutcomeUnknown, Overloaded
 from everbell.server.system_api import Health
 from everbell.stores.port import Counts, Filter
@@ -73,6 +74,21 @@ class PackedSeen(Struct, array_like=True, frozen=True):
         return Seen(event, self.status, self.created)
 
 
+class PackedLine(Struct, array_like=True, frozen=True):
+    """`KeyLine`, with what is in it packed."""
+
+    head: PackedSeen | None
+    waiting: int
+    is_more: bool
+
+    @classmethod
+    def pack(cls, line: KeyLine) -> PackedLine:
+        return cls(None if line.head is None else PackedSeen.pack(line.head), line.waiting, line.is_more)
+
+    def unpack(self) -> KeyLine:
+        return KeyLine(None if self.head is None else self.head.unpack(), self.waiting, self.is_more)
+
+
 class PackedChange(Struct, array_like=True, frozen=True):
     """What `core.spec.changes_of` may set."""
 
@@ -89,6 +105,7 @@ class PackedChange(Struct, array_like=True, frozen=True):
     expires_ms: int | None = None
     paused: bool | None = None
     note: str | None = None
+    shift_ms: int | None = None
 
     @classmethod
     def pack(cls, fields: Mapping[str, Any]) -> PackedChange:
@@ -123,8 +140,10 @@ CALLS: dict[str, Call] = {
     "cancel": Call(tuple[str, str, int | None], PackedSeen),
     "cancel_matching": Call(tuple[Filter], int),
     "ring": Call(tuple[str, str], PackedSeen),
-    "redrive": Call(tuple[str, str], PackedSeen),
-    "redrive_matching": Call(tuple[Filter], int),
+    "redrive": Call(tuple[str, str, int], PackedSeen),
+    "redrive_matching": Call(tuple[Filter, float | None], int),
+    "line": Call(tuple[str, str], PackedLine),
+    "forecast": Call(tuple[str | None, int, int], Forecast),
     "try_out": Call(tuple[str, str], Outcome),
     "lease": Call(tuple[str, str, int, int, int | None], list[Lease]),
     "acknowledge": Call(tuple[str, str, list[str]], list[str]),

@@ -11,7 +11,7 @@ from everbell.core.cluster.view import ClusterView
 from everbell.core.spec import Draft
 from everbell.engine.port import LeasesPort, OperationsPort, Seen
 from everbell.server.keys_api import KeysPort
-from everbell.server.link import CALLS, PackedChange, PackedSeen, Scheduled, pack_error
+from everbell.server.link import CALLS, PackedChange, PackedLine, PackedSeen, Scheduled, pack_error
 from everbell.server.system_api import Health, MakeBackup
 
 KEYS_WAIT_S = 10.0
@@ -64,6 +64,8 @@ class Near:
                 return [PackedSeen.pack(seen) for seen in found], cursor
             case "change":
                 return await self._change(*arguments)
+            case "line":
+                return PackedLine.pack(await self._operations.line(*arguments))
             case "backup":
                 return await self._backup()
             case "metrics":

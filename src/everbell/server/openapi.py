@@ -55,6 +55,10 @@ _REFINED: dict[str, dict[str, Any]] = {
         "examples": [{"cron": "0 9 * * MON-FRI", "tz": "Europe/Berlin", "misfire": "latest"}],
     },
     "ChangeSpec": {"minProperties": 1, "not": {"required": ["at", "in"]}},
+    "RescheduleSpec": {
+        "description": "Another time for many events: one of `at`, `in`, `by`. They are named here or in the query.",
+        "oneOf": [{"required": ["at"]}, {"required": ["in"]}, {"required": ["by"]}],
+    },
 }
 _DURATION = [{"type": "string"}, {"type": "integer"}, {"type": "number"}]
 """What the decoder lets in where a duration is meant."""
@@ -65,6 +69,7 @@ _REFINED_DURATION = [
 _TIMES = (
     ("EventSpec", "at"),
     ("ChangeSpec", "at"),
+    ("RescheduleSpec", "at"),
     ("RepeatSpec", "until"),
     ("PreviewSpec", "at"),
     ("BackfillSpec", "from"),
@@ -75,6 +80,7 @@ _PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
     "tenant": ("the tenant", {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"}),
     "id": ("the event's id", {"type": "string", "minLength": 1, "maxLength": 512}),
     "key": ("the key's id", {"type": "string", "minLength": 1, "maxLength": 64}),
+    "ordering_key": ("a key of events", {"type": "string", "minLength": 1, "maxLength": 512}),
     "queue": ("the queue's name", {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"}),
 }
 _KEY = {

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from everbell.core.spec import ChangeSpec, EventSpec
-from everbell.server.batch_api import BatchApi, BatchView
-from everbell.server.dead_api import DeadApi, RedrivenView, RedriveSpec
 from everbell.server.events_api import DeliverQuery, EventsApi
 from everbell.server.queues_api import AckSpec, ExtendSpec, FailSpec, LeaseSpec, LeasesView, QueuesApi, SettledView
 from everbell.server.recurrence_api import (
@@ -17,10 +15,9 @@ from everbell.server.recurrence_api import (
     PreviewView,
     RecurrenceApi,
 )
-from everbell.server.route import HTML, JSON, LINES, Answer, Route
-from everbell.server.search_api import CancelledView, FindQuery, PageQuery, SearchApi, SelectionQuery
+from everbell.server.route import HTML, Answer, Route
 from everbell.server.system_api import METRICS_TYPE, BackupView, Health, SystemApi
-from everbell.server.views import AcceptedView, EventsView, EventView, TrialView
+from everbell.server.views import AcceptedView, EventView, TrialView
 
 TENANT = "/v1/tenants/{tenant}"
 EVENTS = TENANT + "/events"
@@ -29,7 +26,6 @@ DEAD = TENANT + "/dead"
 QUEUE = TENANT + "/queues/{queue}"
 
 _SEEN = Answer(200, "the event as it is now", (EventView,), headers=("etag",))
-_FOUND = Answer(200, "one page", (EventsView,))
 _SETTLED = Answer(200, "done, as far as the leases were still held", (SettledView,))
 
 
@@ -139,65 +135,6 @@ def recurrence_routes(recurrence: RecurrenceApi) -> tuple[Route, ...]:
             (Answer(200, "they are scheduled, each as an event of its own", (BackfillView,)),),
             (404, 409, 413, 415, 422, 507),
             body=BackfillSpec,
-            access="schedule",
-        ),
-    )
-
-
-def event_set_routes(batch: BatchApi, search: SearchApi, dead: DeadApi) -> tuple[Route, ...]:
-    """Many events."""
-    return (
-        Route(
-            "POST",
-            EVENTS + "/batch",
-            batch.schedule,
-            "schedule_batch",
-            "Schedule many events: one a line, or an array",
-            (
-                Answer(201, "all were accepted", (BatchView,)),
-                Answer(207, "some were accepted", (BatchView,)),
-                Answer(422, "none was accepted", (BatchView,)),
-            ),
-            (413, 415, 422, 507),
-            body=list[EventSpec],
-            body_types=(JSON, LINES),
-            access="schedule",
-            routine=True,
-        ),
-        Route(
-            "GET", EVENTS, search.find, "find_events", "Find events", (_FOUND,), (422,), query=FindQuery, access="read"
-        ),
-        Route(
-            "DELETE",
-            EVENTS,
-            search.cancel,
-            "cancel_events",
-            "Cancel all events of a key or with a tag",
-            (Answer(200, "they are cancelled", (CancelledView,)),),
-            (422, 507),
-            query=SelectionQuery,
-            access="schedule",
-        ),
-        Route(
-            "GET",
-            DEAD,
-            search.find_dead,
-            "find_dead",
-            "Find dead events",
-            (_FOUND,),
-            (422,),
-            query=PageQuery,
-            access="read",
-        ),
-        Route(
-            "POST",
-            DEAD + "/redrive",
-            dead.redrive,
-            "redrive_dead",
-            "Give dead events a new set of attempts",
-            (Answer(200, "they are scheduled again", (RedrivenView,)),),
-            (413, 415, 422, 507),
-            body=RedriveSpec,
             access="schedule",
         ),
     )

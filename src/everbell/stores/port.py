@@ -127,6 +127,9 @@ class Filter(Struct, frozen=True):
     tag: str | None = None
     from_at: int | None = None
     until_at: int | None = None
+    to: str | None = None
+    """How the target begins."""
+    id_prefix: str | None = None
 
 
 class Found(Struct, frozen=True):

@@ -99,6 +99,8 @@ def matches(filter: Filter, found: Event | Record) -> bool:
         and (filter.tag is None or filter.tag in found.tags)
         and (filter.from_at is None or found.due_at >= filter.from_at)
         and (filter.until_at is None or found.due_at <= filter.until_at)
+        and (filter.to is None or found.to.startswith(filter.to))
+        and (filter.id_prefix is None or found.id.startswith(filter.id_prefix))
         and _has_status(filter, found)
     )
 

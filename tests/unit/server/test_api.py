@@ -26,7 +26,7 @@ def test_what_is_not_there_is_a_problem() -> None:
 @pytest.mark.parametrize(
     ("method", "target", "allowed"),
     [
-        ("PUT", EVENTS, "DELETE, GET, HEAD, POST"),
+        ("PUT", EVENTS, "DELETE, GET, HEAD, PATCH, POST"),
         ("POST", f"{EVENTS}/one", "DELETE, GET, HEAD, PATCH, PUT"),
         ("OPTIONS", "/healthz", "GET, HEAD"),
         ("GET", "/v1/tenants/shop/queues/work/lease", "POST"),

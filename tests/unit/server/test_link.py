@@ -20,6 +20,7 @@ from everbell.core.event import Event, Record, Repeat
 from everbell.core.occurrence import occurrence_of
 from everbell.core.retry import Outcome, Retry
 from everbell.core.spec import Draft
+from everbell.engine.forecast import Forecast
 from everbell.engine.port import Seen
 from everbell.errors import EverbellError, InvalidInput, NotFound, OutcomeUnknown, Overloaded, Stopping
 from everbell.server.link import (
@@ -27,6 +28,7 @@ from everbell.server.link import (
     EngineEnd,
     GatewayEnd,
     PackedChange,
+    PackedLine,
     PackedSeen,
     Scheduled,
     Serve,
@@ -60,8 +62,10 @@ EXAMPLES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "cancel": (("shop", "order-17", 2), ENDED),
     "cancel_matching": ((FILTER,), 7),
     "ring": (("shop", "order-17"), SEEN),
-    "redrive": (("shop", "order-17"), SEEN),
-    "redrive_matching": ((FILTER,), 7),
+    "redrive": (("shop", "order-17", 5), SEEN),
+    "redrive_matching": ((FILTER, 2.5), 7),
+    "line": (("shop", "order-17"), PackedLine(SEEN, 3, True)),
+    "forecast": ((None, 60_000, 3), Forecast(60_000, 60_000, [1, 0, 2], 1, 5, None)),
     "try_out": (("shop", "order-17"), Outcome("failed", "HTTP 503", 503, 1_000)),
     "lease": (("shop", "work", 10, 20_000, None), [LEASE]),
     "acknowledge": (("shop", "work", ["1.2.3"]), []),

@@ -1,0 +1,137 @@
+"""The forecast: how many events are due when, and how far behind the present is.
+
+It is read from the store, partition by partition, always on with the one that has got least far, so that what is known
+when the work becomes too much is the near future of all of them, and not the far future of some. Only counts are kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from heapq import heapify, heappop, heappush
+
+from msgspec import Struct
+
+from everbell.core.event import Event, position, position_at
+from everbell.core.ids import SEQUENCE_MAX
+from everbell.core.recurrence import upcoming
+from everbell.stores.port import Page, Store
+
+ROWS_MAX = 200_000
+"""How many rows, and occurrences of recurring events, one forecast looks at."""
+_PAGE = 500
+
+ReadPage = Callable[[int, int, int, int], Awaitable[Page]]
+"""`Store.page`, when it is our turn."""
+
+
+class Forecast(Struct, frozen=True):
+    """How many attempts are due in each span of time from `from_at` on, what is overdue, and since when."""
+
+    from_at: int
+    per_ms: int
+    due: list[int]
+    overdue: int = 0
+    oldest_at: int | None = None
+    """The due time of the oldest that is overdue."""
+    known_until_at: int | None = None
+    """From here on there may be more than is told; None: all was counted."""
+
+
+class Forecaster:
+    """Makes one forecast, of one tenant or of all."""
+
+    def __init__(self, store: Store, read: ReadPage, tenant: str | None, now: int, per_ms: int, count: int) -> None:
+        self._store = store
+        self._read = read
+        self._tenant = tenant
+        self._now = now
+        self._from_at = now - now % per_ms
+        self._until_at = self._from_at + per_ms * count - 1
+        self._per_ms = per_ms
+        self._due = [0] * count
+        self._overdue = 0
+        self._oldest_at: int | None = None
+        self._left = ROWS_MAX
+
+    async def run(self) -> Forecast:
+        """Count."""
+        reached = [(-1, partition) for partition in range(self._store.partitions)]
+        heapify(reached)
+        while reached and self._left > 0:
+            after, partition = heappop(reached)
+            page = await self._page(partition, after)
+            if page.more:
+                heappush(reached, (_last_of(page), partition))
+            await asyncio.sleep(0)
+        known_until_at = max(position_at(reached[0][0]), self._now) if reached else None
+        for partition in range(self._store.partitions):
+            await self._count_waiting(partition)
+        if self._left <= 0 and known_until_at is None:
+            known_until_at = self._now
+        return Forecast(self._from_at, self._per_ms, self._due, self._overdue, self._oldest_at, known_until_at)
+
+    async def _page(self, partition: int, after: int) -> Page:
+        page = await self._read(partition, after, self._until_at, _PAGE)
+        self._left -= len(page.events)
+        for event in page.events:
+            if self._tenant in (None, event.tenant):
+                self._count(event)
+        return page
+
+    def _count(self, event: Event) -> None:
+        if event.run_at <= self._now:
+            self._is_overdue(event)
+        else:
+            self._is_due(event.run_at)
+        if event.repeat is None:
+            return
+        later = upcoming(event.repeat, event.due_at, event.occurrence)
+        next(later, None)
+        for _, at in later:
+            if at > self._until_at or self._left <= 0:
+                return
+            self._left -= 1
+            if at > self._now:
+                self._is_due(at)
+
+    async def _count_waiting(self, partition: int) -> None:
+        """Those in line behind a key are due, too."""
+        after = ("", "")
+        while self._left > 0:
+            rows = await self._store.blocked(partition, after, _PAGE)
+            for tenant, key, _ in rows:
+                if self._tenant in (None, tenant):
+                    await self._count_line(partition, tenant, key)
+            self._left -= len(rows)
+            if len(rows) < _PAGE:
+                return
+            after = rows[-1][:2]
+
+    async def _count_line(self, partition: int, tenant: str, key: str) -> None:
+        after = -1
+        while self._left > 0:
+            page = await self._store.waiting(partition, tenant, key, after, _PAGE)
+            self._left -= len(page.events)
+            for event in page.events:
+                self._is_overdue(event)
+            if not page.more or not page.events:
+                return
+            after = page.events[-1].order
+
+    def _is_due(self, at: int) -> None:
+        self._due[(at - self._from_at) // self._per_ms] += 1
+
+    def _is_overdue(self, event: Event) -> None:
+        self._overdue += 1
+        if self._oldest_at is None or event.due_at < self._oldest_at:
+            self._oldest_at = event.due_at
+
+
+def _last_of(page: Page) -> int:
+    """How far a page got, of which there is more."""
+    if page.last is not None:
+        return page.last
+    last = [event.position for event in page.events[-1:]]
+    last += [position(poison.run_at, poison.sequence) for poison in page.poison]
+    return max(last, default=position(0, SEQUENCE_MAX))

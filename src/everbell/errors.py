@@ -111,6 +111,14 @@ class Stopping(Overloaded):
     title = "Everbell is stopping"
 
 
+class Throttled(Overloaded):
+    """The tenant has used up what its policy allows; nothing was stored; try again after `retry_after_s`."""
+
+    status = 429
+    slug = "throttled"
+    title = "The tenant has used up its quota"
+
+
 class OutcomeUnknown(EverbellError):
     """The process or node that was asked ended before it answered. Repeating is safe with an id of your own."""
 

@@ -30,12 +30,14 @@ from schemathesis.specs.openapi.checks import (
 from everbell.clock import SystemClock
 from everbell.core.tenant import Tenant, Tenants
 from everbell.engine.engine import Engine
-from everbell.entropy import SeededEntropy
+from everbell.entropy import SeededEntropy, SystemEntropy
 from everbell.server.api import Api
 from everbell.server.http import HttpServer, ServerLimits
+from everbell.server.keys_api import KeysApi
 from everbell.server.problem import server_problem
 from everbell.server.system_api import Health
 from everbell.stores.memory import MemoryStore
+from tests.unit.server.keys_stage import MemoryKeys
 
 EXAMPLES = 30
 WAIT_S_MAX = 0.01
@@ -49,7 +51,15 @@ CHECKS = [
     negative_data_rejection,
 ]
 
-DOCUMENT = Api(cast(Any, None), cast(Any, None), Tenants(), SystemClock(), lambda: Health("ready"), str).document
+DOCUMENT = Api(
+    cast(Any, None),
+    cast(Any, None),
+    Tenants(),
+    SystemClock(),
+    lambda: Health("ready"),
+    str,
+    keys=KeysApi(MemoryKeys(), SystemClock(), SystemEntropy()),
+).document
 # Whatever is refused is refused: also for being too long, or too large.
 CONFIG = SchemathesisConfig.from_dict({"checks": {"negative_data_rejection": {"expected-statuses": ["4xx"]}}})
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT, config=CONFIG)
@@ -83,7 +93,10 @@ class Server:
         # A target of its own, so that most events that are made up can be scheduled.
         tenants = Tenants(Tenant(to="queue:work"))
         engine = await Engine.start(MemoryStore(8), {}, tenants, clock, SeededEntropy(1))
-        api = Api(engine.operations, engine.leases, tenants, clock, lambda: Health("ready"), lambda: "up 1\n")
+        # The gate does not know the keys that are made here, or it would soon let nobody in.
+        keys = KeysApi(MemoryKeys(), clock, SystemEntropy())
+        health, metrics = lambda: Health("ready"), lambda: "up 1\n"
+        api = Api(engine.operations, engine.leases, tenants, clock, health, metrics, keys=keys)
         server = HttpServer(api, limits=ServerLimits(), on_problem=server_problem)
         await server.start(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{server.port}"

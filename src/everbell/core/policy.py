@@ -31,6 +31,8 @@ class LimitsSpec(Struct, frozen=True, forbid_unknown_fields=True):
     tags: Positive = 16
     depth: Positive = 64
     horizon: Duration | None = None
+    pending: Annotated[int, Meta(ge=1, le=10**12)] | None = None
+    rate: Positive | None = None
 
 
 class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,6 +76,8 @@ def tenant_of(name: str, spec: TenantSpec) -> Tenant:
             tags=limits.tags,
             depth=limits.depth,
             horizon_ms=None if limits.horizon is None else parse_duration(limits.horizon, "limits.horizon"),
+            pending=limits.pending,
+            rate=limits.rate,
         ),
     )
 

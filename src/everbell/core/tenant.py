@@ -25,6 +25,10 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tags: int = 16
     depth: int = 64
     horizon_ms: int | None = None
+    pending: int | None = None
+    """How many events may wait at a time."""
+    rate: int | None = None
+    """How many may be scheduled in a second, on each node."""
 
 
 class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -37,6 +37,7 @@ from everbell.engine.meter import Meter
 from everbell.engine.operations import Operations
 from everbell.engine.outcomes import Outcomes
 from everbell.engine.partition import Partition
+from everbell.engine.quotas import Quotas
 from everbell.engine.scribe import Scribe, failing
 from everbell.entropy import Entropy
 from everbell.errors import EverbellError, StoreUnavailable
@@ -105,7 +106,8 @@ class Engine:
         self._lanes = Lanes(store, clock, scribe, self.dispatcher, floor, partitions)
         self._loader = Loader(store, clock, partitions, self._owned, floor, settings.lookahead_ms, settings.page_events)
         self._outcomes = outcomes = Outcomes(clock, entropy, scribe, floor, self._lanes, self.meter)
-        self._intake = intake = Intake(clock, entropy, scribe, floor, self.meter, partitions)
+        quotas = Quotas(tenants, clock, store.counts)
+        self._intake = intake = Intake(clock, entropy, scribe, floor, self.meter, partitions, quotas)
         self.leases = Leases(queues, scribe, outcomes.flush)
         self.operations = Operations(store, clock, tenants, partitions, floor, intake, scribe, self._lanes, self.meter)
         self.dispatcher.on_settled = outcomes.settled

@@ -15,6 +15,7 @@ from everbell.core.spec import Draft, event_of
 from everbell.engine.floor import Floor
 from everbell.engine.meter import Meter
 from everbell.engine.partition import Partition
+from everbell.engine.quotas import Quotas
 from everbell.engine.scribe import GROUP_CHANGES_MAX, Scribe
 from everbell.entropy import Entropy
 from everbell.errors import EverbellError, NotOwner, StoreError
@@ -43,6 +44,7 @@ class Intake:
         floor: Floor,
         meter: Meter,
         partitions: Sequence[Partition],
+        quotas: Quotas,
     ) -> None:
         self._clock = clock
         self._nonces = entropy.nonces
@@ -50,6 +52,7 @@ class Intake:
         self._floor = floor
         self._meter = meter
         self._partitions = partitions
+        self._quotas = quotas
         self._owned: Sequence[Partition] = ()
         self._sequence = 0
         self._sequence_max = 0
@@ -120,6 +123,15 @@ class Intake:
 
     async def schedule(self, tenant: str, drafts: Sequence[Draft]) -> list[Event | Taken | EverbellError]:
         """Store the drafts; for each in turn the event, or why it was not stored."""
+        if not self._quotas.bind(tenant):
+            return await self._take_in(tenant, drafts)
+        room, refusal = await self._quotas.room(tenant, len(drafts))
+        if refusal is None:
+            return await self._take_in(tenant, drafts)
+        taken = await self._take_in(tenant, drafts[:room]) if room else []
+        return [*taken, *[refusal] * (len(drafts) - room)]
+
+    async def _take_in(self, tenant: str, drafts: Sequence[Draft]) -> list[Event | Taken | EverbellError]:
         try:
             events = self.place_all(tenant, drafts, self._clock.now())
         except NotOwner as elsewhere:

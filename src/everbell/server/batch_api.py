@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from everbell.core.spec import Draft, EventSpec
 from everbell.engine.port import OperationsPort, Seen
-from everbell.errors import EverbellError, InvalidInput
+from everbell.errors import EverbellError, InvalidInput, Throttled
 from everbell.server.batch_body import Read, read_batch
 from everbell.server.bodies import check_content_type
 from everbell.server.edge import Edge, trace_of
@@ -94,7 +94,7 @@ class BatchApi:
 def _raise_if_not_at_fault(errors: dict[int, EverbellError]) -> None:
     """Where nothing was stored and not all is the sender's fault, the answer is one that says: try again."""
     for error in errors.values():
-        if error.status >= 500:
+        if error.status >= 500 or isinstance(error, Throttled):
             raise error
 
 

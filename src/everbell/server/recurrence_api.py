@@ -15,7 +15,7 @@ from everbell.core.repeat_spec import RepeatSpec, first_of, repeat_of
 from everbell.core.time import Duration, check_instant, parse_duration, parse_instant
 from everbell.core.timetable import local_text
 from everbell.engine.port import OperationsPort, Seen
-from everbell.errors import Conflict, EverbellError, InvalidInput
+from everbell.errors import Conflict, EverbellError, InvalidInput, Throttled
 from everbell.server.batch_api import BatchError, error_view
 from everbell.server.bodies import Body, read_query
 from everbell.server.edge import Edge, check_id, trace_of
@@ -148,7 +148,7 @@ def _backfilled(results: list[Seen | EverbellError]) -> Response:
     seen = [result for result in results if isinstance(result, Seen)]
     if results and not seen:
         for result in results:
-            if isinstance(result, EverbellError) and result.status >= 500:
+            if isinstance(result, EverbellError) and (result.status >= 500 or isinstance(result, Throttled)):
                 raise result
     made = sum(result.created for result in seen)
     ids = [result.event.id if isinstance(result, Seen) else None for result in results]

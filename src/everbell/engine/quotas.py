@@ -1,0 +1,91 @@
+"""Quotas: how many events a tenant may have waiting, and how many it may schedule in a second.
+
+Both are soft by a little, and cost tenants that have none next to nothing.
+
+- `rate` is a bucket that fills up at that rate, for one second at most. A request is taken while there is anything in
+  it, and may overdraw it: a large batch passes, and what follows waits until it is paid for. It counts on each node.
+- `pending` is held against the store's own count, which is asked at most once in a while; in between, what was let in
+  here is added. With several nodes it can be passed by what the others took in meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from everbell.clock import Clock
+from everbell.core.tenant import Limits, Tenants
+from everbell.errors import Throttled
+from everbell.stores.port import Counts
+
+_KEPT_MAX = 10_000
+_COUNT_MS = 1_000
+"""How long a count is good for letting events in."""
+_REFUSE_MS = 50
+"""How old it may be to refuse one."""
+_PENDING_RETRY_S = 5
+
+
+class _Use:
+    """What a tenant has used."""
+
+    __slots__ = ("counted_ms", "filled_ms", "pending", "tokens")
+
+    def __init__(self, tokens: float, now_ms: int) -> None:
+        self.tokens = tokens
+        self.filled_ms = now_ms
+        self.pending = 0
+        self.counted_ms: int | None = None
+
+
+class Quotas:
+    """Says how much there is room for."""
+
+    def __init__(self, tenants: Tenants, clock: Clock, counts: Callable[[], Awaitable[Mapping[str, Counts]]]) -> None:
+        self._policy = tenants.policy
+        self._elapsed_ms = clock.elapsed_ms
+        self._counts = counts
+        self._uses: dict[str, _Use] = {}
+
+    def bind(self, tenant: str) -> bool:
+        """Whether the tenant has any."""
+        limits = self._policy(tenant).limits
+        return limits.rate is not None or limits.pending is not None
+
+    async def room(self, tenant: str, wanted: int) -> tuple[int, Throttled | None]:
+        """How many of the wanted events may be stored, and why no more. Raises `StoreError`."""
+        limits = self._policy(tenant).limits
+        use = self._use(tenant, limits)
+        if limits.rate is not None and not self._has_tokens(use, limits.rate):
+            wait_s = max(1, -int(use.tokens // limits.rate))
+            return 0, Throttled(f"tenant {tenant!r} may schedule {limits.rate} events a second", wait_s)
+        room = wanted if limits.pending is None else await self._room_left(tenant, use, limits.pending, wanted)
+        if limits.rate is not None:
+            use.tokens -= room
+        use.pending += room
+        if room == wanted:
+            return room, None
+        return room, Throttled(f"tenant {tenant!r} may have {limits.pending} events pending", _PENDING_RETRY_S)
+
+    def _use(self, tenant: str, limits: Limits) -> _Use:
+        use = self._uses.pop(tenant, None) or _Use(float(limits.rate or 0), self._elapsed_ms())
+        # The last used is the last in line to be forgotten: anybody may make up names.
+        self._uses[tenant] = use
+        if len(self._uses) > _KEPT_MAX:
+            del self._uses[next(iter(self._uses))]
+        return use
+
+    def _has_tokens(self, use: _Use, rate: int) -> bool:
+        now_ms = self._elapsed_ms()
+        use.tokens = min(float(rate), use.tokens + (now_ms - use.filled_ms) * rate / 1_000)
+        use.filled_ms = now_ms
+        return use.tokens > 0
+
+    async def _room_left(self, tenant: str, use: _Use, limit: int, wanted: int) -> int:
+        if self._is_older(use, _COUNT_MS) or (use.pending + wanted > limit and self._is_older(use, _REFUSE_MS)):
+            counted = (await self._counts()).get(tenant)
+            use.pending = 0 if counted is None else counted.pending
+            use.counted_ms = self._elapsed_ms()
+        return max(0, min(wanted, limit - use.pending))
+
+    def _is_older(self, use: _Use, age_ms: int) -> bool:
+        return use.counted_ms is None or self._elapsed_ms() - use.counted_ms >= age_ms

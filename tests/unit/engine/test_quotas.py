@@ -1,0 +1,146 @@
+"""Quotas: how much a tenant may have waiting, and how fast it may come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import pytest
+
+from everbell.core.spec import Draft
+from everbell.core.tenant import Limits, Tenant, Tenants
+from everbell.engine.engine import Engine
+from everbell.engine.port import Seen
+from everbell.engine.quotas import Quotas
+from everbell.entropy import SeededEntropy
+from everbell.errors import EverbellError, Throttled
+from everbell.stores.memory import MemoryStore
+from everbell.stores.port import Counts, Filter
+from everbell.testing import VirtualClock, run_virtual
+
+TENANTS = Tenants(
+    Tenant(),
+    (
+        Tenant("paced", limits=Limits(rate=10)),
+        Tenant("small", limits=Limits(pending=5)),
+        Tenant("both", limits=Limits(pending=100, rate=10)),
+    ),
+)
+
+
+class Counting:
+    """A store's count that a test sets."""
+
+    def __init__(self) -> None:
+        self.pending = 0
+        self.asked = 0
+
+    async def __call__(self) -> Mapping[str, Counts]:
+        self.asked += 1
+        return {"small": Counts(pending=self.pending), "both": Counts(pending=self.pending)}
+
+
+def held(test: Callable[[Quotas, Counting], Coroutine[Any, Any, None]]) -> None:
+    async def main(clock: VirtualClock) -> None:
+        counting = Counting()
+        await test(Quotas(TENANTS, clock, counting), counting)
+
+    run_virtual(main)
+
+
+async def room(quotas: Quotas, tenant: str, wanted: int) -> int:
+    return (await quotas.room(tenant, wanted))[0]
+
+
+def test_who_has_none_is_not_bound() -> None:
+    async def scene(quotas: Quotas, counting: Counting) -> None:
+        assert [quotas.bind(tenant) for tenant in ("anybody", "paced", "small", "both")] == [False, True, True, True]
+
+    held(scene)
+
+
+def test_a_rate_holds_on_average_and_lets_a_second_s_worth_burst() -> None:
+    async def scene(quotas: Quotas, counting: Counting) -> None:
+        taken = 0
+        for _ in range(1_000):  # Ten seconds, a hundred requests a second.
+            taken += await room(quotas, "paced", 1)
+            await asyncio.sleep(0.01)
+        assert 100 <= taken <= 111
+
+    held(scene)
+
+
+def test_a_large_batch_passes_and_is_paid_for() -> None:
+    async def scene(quotas: Quotas, counting: Counting) -> None:
+        assert await room(quotas, "paced", 60) == 60
+        count, refusal = await quotas.room("paced", 1)
+        assert count == 0
+        assert isinstance(refusal, Throttled)
+        assert refusal.retry_after_s == 5
+        await asyncio.sleep(4.9)
+        assert await room(quotas, "paced", 1) == 0
+        await asyncio.sleep(0.2)
+        assert await room(quotas, "paced", 1) == 1
+
+    held(scene)
+
+
+def test_what_waits_is_bounded_and_what_ended_makes_room() -> None:
+    async def scene(quotas: Quotas, counting: Counting) -> None:
+        counting.pending = 2
+        count, refusal = await quotas.room("small", 4)
+        assert count == 3
+        assert isinstance(refusal, Throttled)
+        counting.pending = 5
+        assert await room(quotas, "small", 1) == 0
+        counting.pending = 4
+        await asyncio.sleep(0.1)
+        assert await room(quotas, "small", 3) == 1
+
+    held(scene)
+
+
+def test_the_store_is_asked_now_and_then_only() -> None:
+    async def scene(quotas: Quotas, counting: Counting) -> None:
+        for _ in range(50):
+            await room(quotas, "both", 1)
+            counting.pending += 1
+            await asyncio.sleep(0.1)
+        assert counting.asked <= 6
+
+        for _ in range(100):
+            await room(quotas, "small", 10)
+        assert counting.asked <= 8, "refusing does not ask for each request either"
+
+    held(scene)
+
+
+def test_names_that_anybody_makes_up_cost_a_bounded_amount() -> None:
+    async def main(clock: VirtualClock) -> None:
+        quotas = Quotas(Tenants(Tenant(limits=Limits(rate=1))), clock, Counting())
+        for number in range(20_000):
+            await quotas.room(f"tenant-{number}", 1)
+        assert len(quotas._uses) <= 10_000
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize("tenant", ["small", "anybody"])
+def test_the_engine_keeps_to_them(tenant: str) -> None:
+    async def main(clock: VirtualClock) -> None:
+        engine = await Engine.start(MemoryStore(4), {}, TENANTS, clock, SeededEntropy(1))
+        try:
+            drafts = [Draft(clock.now() + 60_000, "queue:work", b"{}") for _ in range(8)]
+            results: list[Seen | EverbellError] = await engine.operations.schedule(tenant, drafts)
+            expected = 5 if tenant == "small" else 8
+            assert [isinstance(result, Seen) for result in results] == [True] * expected + [False] * (8 - expected)
+            assert all(isinstance(result, Throttled) for result in results[expected:])
+            assert await engine.operations.cancel_matching(Filter(tenant)) == expected
+            await asyncio.sleep(1)
+            (again,) = await engine.operations.schedule(tenant, drafts[:1])
+            assert isinstance(again, Seen)
+        finally:
+            await engine.stop()
+
+    run_virtual(main)

@@ -4,6 +4,9 @@ What is logged may hold anything that a caller sent or that a driver complains a
 before it is written: access keys keep their id and lose their secret; `whsec_` secrets, bearer tokens, passwords in
 URLs and values of fields that are named like secrets go. Control characters of a message are escaped, so that a line
 break in an id does not become a line; the lines of a traceback are indented, so that none looks like a new entry.
+
+For machines that read logs there is JSON, a document a line: the same text under the same rules, and what a call gives
+as `extra` in fields of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +14,13 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
+
+from everbell.core.time import format_instant
+
+LogFormat = Literal["text", "json"]
 
 GONE = "[redacted]"
 
@@ -29,6 +38,7 @@ _RULES = (
         rf"\1{GONE}",
     ),
 )
+_SECRET_NAME = re.compile(r"authorization|password|passwd|pwd|secret|token|api[_-]?key", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -62,9 +72,52 @@ def _indented(text: str) -> str:
     return "\n".join("  " + escaped(line) for line in redacted(text).split("\n"))
 
 
-def set_up_logging(level: str, process: str = "") -> None:
-    """Log to standard error, from this process, in safe lines."""
+class JsonFormatter(SafeFormatter):
+    """A record as a JSON document on one line."""
+
+    def __init__(self, process: str = "", node: str = "") -> None:
+        super().__init__()
+        self._origin = {name: value for name, value in (("node", node), ("process", process)) if value}
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": format_instant(int(record.created * 1_000)),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": redacted(record.getMessage()),
+            **self._origin,
+        }
+        if record.exc_info:
+            line["error"] = redacted(logging.Formatter.formatException(self, record.exc_info))
+        if record.stack_info:
+            line["stack"] = redacted(record.stack_info)
+        for name, value in record.__dict__.items():
+            if name not in _PLAIN_FIELDS:
+                line.setdefault(name, _shown(name, value))
+        return msgspec.json.encode(line).decode()
+
+
+_PLAIN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+"""What every record has; the others were given by the call."""
+
+
+def _shown(name: str, value: object) -> object:
+    """The value of a field without secrets, as JSON can have it."""
+    if _SECRET_NAME.search(name):
+        return GONE
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _shown(str(key), part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shown(name, part) for part in value]
+    return redacted(str(value))
+
+
+def set_up_logging(level: str, process: str = "", *, layout: LogFormat = "text", node: str = "") -> None:
+    """Log to standard error, from this process of this node, in safe lines."""
     handler = logging.StreamHandler(sys.stderr)
     middle = f"{process} " if process else ""
-    handler.setFormatter(SafeFormatter(f"%(asctime)s %(levelname)s {middle}%(message)s"))
+    text = SafeFormatter(f"%(asctime)s %(levelname)s {middle}%(message)s")
+    handler.setFormatter(JsonFormatter(process, node) if layout == "json" else text)
     logging.basicConfig(level=level, handlers=[handler], force=True)

@@ -23,6 +23,7 @@ from everbell.core.tenant import Tenants
 from everbell.core.time import parse_duration
 from everbell.engine.engine import EngineSettings
 from everbell.errors import EverbellError, InvalidInput
+from everbell.log_lines import LogFormat
 
 Network = IPv4Network | IPv6Network
 
@@ -93,10 +94,13 @@ def _level(text: str) -> str:
     return text.upper()
 
 
-def _audit(text: str) -> str:
-    if text not in ("changes", "all", "off"):
-        raise InvalidInput(f"{text!r} is not one of changes, all, off")
-    return text
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in choices:
+            raise InvalidInput(f"{text!r} is not one of {', '.join(choices)}")
+        return text
+
+    return read
 
 
 def _lease(text: str) -> int:
@@ -165,9 +169,16 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("tls_cert", "", str, "TLS for the HTTP API: the certificate with its chain; read again on SIGHUP", "FILE"),
     Setting("tls_key", "", str, "its private key", "FILE"),
     Setting("tls_client_ca", "", str, "only let in clients with a certificate of this authority", "FILE"),
-    Setting("audit", "changes", _audit, "what goes into the audit log: changes, all or off", "EXTENT"),
+    Setting(
+        "audit",
+        "changes",
+        _one_of("changes", "all", "off"),
+        "what goes into the audit log: changes, all or off",
+        "EXTENT",
+    ),
     Setting("audit_file", "", str, "the audit log, one JSON document a line; else in the server's log", "FILE"),
     Setting("log_level", "info", _level, "debug, info, warning or error", "LEVEL"),
+    Setting("log_format", "text", _one_of("text", "json"), "lines for people, or a JSON document a line", "FORMAT"),
     Setting("ready_file", "", str, "write the server's URL into this file when it is ready", "FILE"),
 )
 
@@ -220,6 +231,7 @@ class Settings(Struct, frozen=True):
     bodies_bytes_max: int
     allow_targets: tuple[Network, ...]
     log_level: str
+    log_format: LogFormat
     ready_file: str
     tenants: Tenants
 
@@ -275,6 +287,7 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | N
         bodies_bytes_max=max(values["max_bodies"], values["max_body"]),
         allow_targets=values["allow_targets"] + (_LOOPBACK if _is_loopback(host) else ()),
         log_level=values["log_level"],
+        log_format=values["log_format"],
         ready_file=values["ready_file"],
         tenants=tenants,
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
+from typing import Any
 
 import pytest
 
 from everbell.core.access import new_key
-from everbell.log_lines import SafeFormatter, redacted
+from everbell.log_lines import GONE, JsonFormatter, SafeFormatter, redacted
 
 KEY = new_key(bytes(range(36)), "shop", ["read"], 1_000)[1]
 KEY_ID, KEY_SECRET = KEY.split("_")[1:]
@@ -93,3 +95,54 @@ def test_tracebacks_are_looked_through_too() -> None:
     assert first == "ERROR it failed"
     assert all(line.startswith("  ") for line in rest), "none of them looks like an entry"
     assert any("ValueError" in line for line in rest)
+
+
+def document(message: str, *arguments: object, error: BaseException | None = None, **extra: object) -> Any:
+    """The one line that a log in JSON has of a message, read back."""
+    info = None if error is None else (type(error), error, error.__traceback__)
+    record = logging.LogRecord("everbell.test", logging.WARNING, __file__, 1, message, arguments, info)
+    record.created = 1_793_000_000.25
+    record.__dict__.update(extra)
+    line = JsonFormatter("gateway", "n1").format(record)
+    assert "\n" not in line
+    return json.loads(line)
+
+
+def test_a_line_of_json_says_when_where_and_what() -> None:
+    assert document("stored %d events\nin a row", 3) == {
+        "time": "2026-10-26T07:33:20.250Z",
+        "level": "warning",
+        "logger": "everbell.test",
+        "message": "stored 3 events\nin a row",
+        "node": "n1",
+        "process": "gateway",
+    }
+
+
+def test_what_a_call_gives_has_fields_of_its_own() -> None:
+    line = document(
+        "refused", tenant="shop", attempt=3, level="forged", audit={"who": "k1", "status": 201, "tags": ["a"]}
+    )
+
+    assert line["tenant"] == "shop"
+    assert line["attempt"] == 3
+    assert line["audit"] == {"who": "k1", "status": 201, "tags": ["a"]}
+    assert line["level"] == "warning", "a field cannot take the place of another"
+
+
+def test_a_line_of_json_has_no_secrets_anywhere() -> None:
+    try:
+        raise ValueError(f"cannot use {KEY}")
+    except ValueError as caught:
+        line = document(
+            f"password={PASSWORD}",
+            error=caught,
+            url=f"postgresql://u:{PASSWORD}@h/d",
+            cluster_secret=PASSWORD,
+            headers={"Authorization": PASSWORD, "x": [WEBHOOK]},
+        )
+
+    text = json.dumps(line)
+    assert not [secret for secret in (PASSWORD, KEY_SECRET, "MfKQ9r8GKYqr") if secret in text]
+    assert line["cluster_secret"] == GONE
+    assert "ValueError" in line["error"]

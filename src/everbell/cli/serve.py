@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     given = {setting.name: getattr(args, setting.name) for setting in SETTINGS}
     flags = {name: value for name, value in given.items() if value is not None}
     settings = load(flags, os.environ, args.config)
-    set_up_logging(settings.log_level)
+    set_up_logging(settings.log_level, layout=settings.log_format, node=settings.cluster.name)
     # Imported late: `everbell serve --help` needs none of it.
     from everbell.server.serve import serve
 

@@ -119,4 +119,4 @@ def _append(file: str, line: bytes) -> None:
 
 
 def _say(line: bytes) -> None:
-    _audit.info("%s", line.decode().rstrip())
+    _audit.info("%s", line.decode().rstrip(), extra={"audit": msgspec.json.decode(line)})

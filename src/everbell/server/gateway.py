@@ -95,7 +95,7 @@ class Gateway:
 def main() -> None:
     """The process: its plan comes on standard input."""
     plan = msgspec.json.decode(sys.stdin.buffer.read(), type=GatewayPlan)
-    set_up_logging(plan.log_level, "gateway")
+    set_up_logging(plan.log_level, "gateway", layout=plan.log_format, node=plan.node)
     collect_rarely()
     uvloop.run(Gateway(plan).run())
 

@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from everbell.core.tenant import Tenant
+from everbell.log_lines import LogFormat
 from everbell.server.link import EngineEnd, Serve
 from everbell.settings import Settings, TlsSettings
 
@@ -32,6 +33,8 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     body_bytes_max: int
     bodies_bytes_max: int
     log_level: str
+    log_format: LogFormat
+    node: str
     on_loopback: bool
     may_be_open: bool
     tls: TlsSettings
@@ -100,6 +103,8 @@ class Gateways:
             settings.body_bytes_max,
             settings.bodies_bytes_max,
             settings.log_level,
+            settings.log_format,
+            settings.cluster.name,
             settings.on_loopback,
             settings.may_be_open,
             settings.tls,

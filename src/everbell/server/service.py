@@ -122,7 +122,8 @@ class Service:
 
     def failed(self, method: str, raw_path: str, error: BaseException) -> Response:
         """Log what went wrong and answer without saying it."""
-        logger.error("handler failed: method=%s path=%r", method, raw_path, exc_info=error)
+        told = {"method": method, "path": raw_path}
+        logger.error("handler failed: method=%s path=%r", method, raw_path, exc_info=error, extra=told)
         return self.problem(500, "The server failed to answer this request; its log says why.")
 
     def _forget_task(self, task: asyncio.Future[Response]) -> None:

@@ -36,6 +36,7 @@ COMMANDS = {
     "top": "everbell.cli.top",
     "drain": "everbell.cli.status",
     "undrain": "everbell.cli.status",
+    "strategy": "everbell.cli.strategy",
     "worker": "everbell.cli.worker",
     "keys": "everbell.cli.keys",
     "backup": "everbell.cli.backup",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -101,6 +101,8 @@ class Api:
             except Forbidden as refused:
                 self._note_refusal(refused, route, request, parameters)
                 raise
+            if access == "work":
+                request.is_void = partial(self._gate.shuts_out, request, access, tenant)
             return handle(request, *parameters)
         except EverbellError as error:
             return problem_of(error)

@@ -45,6 +45,14 @@ class Gate:
         who = self._decided.get((shown, access, tenant))
         return self._decide(ring, shown, access, tenant) if who is None else who
 
+    def shuts_out(self, request: Request, access: Access, tenant: str | None) -> bool:
+        """Whether a request that was let in would not be let in any more."""
+        try:
+            self.admit(request, access, tenant)
+        except (Unauthorized, Forbidden):
+            return True
+        return False
+
     def _decide(self, ring: Keyring, shown: str | None, access: Access, tenant: str | None) -> str:
         if access == "open" or (self._may_be_open and not ring.keys):
             who = NOBODY

@@ -50,6 +50,7 @@ class Request:
         "_query_text",
         "body",
         "headers",
+        "is_void",
         "method",
         "path",
         "peer",
@@ -78,6 +79,7 @@ class Request:
         self.body = body
         self.peer = peer
         self.who = ""  # Whose key it shows: the gate says so.
+        self.is_void: Callable[[], bool] | None = None  # Whether its key was revoked since; for those that wait.
         self.subject = ""  # What it is about, for the audit log, where the path does not say.
         self._client = client
         self._fields: dict[str, list[str]] | None = None
@@ -93,8 +95,10 @@ class Request:
 
     @property
     def abandoned(self) -> bool:
-        """Whether the client hung up meanwhile: what waited for it (a long poll) had better give nothing away."""
-        return self._client is not None and self._client.gone
+        """Whether the client hung up meanwhile, or lost its right to an answer: what waited for it (a long poll) had
+        better give nothing away.
+        """
+        return (self._client is not None and self._client.gone) or (self.is_void is not None and self.is_void())
 
     def _query_fields(self) -> dict[str, list[str]]:
         if self._fields is None:

@@ -97,6 +97,7 @@ class QueuesApi:
         leases = await self._wait(request, tenant, queue, spec.limit, wait_ms, lease_ms)
         if leases and request.abandoned:
             await self._leases.give_back(tenant, queue, [lease.token for lease in leases])
+            leases = []
         return json_response(LeasesView([lease_view(lease) for lease in leases]))
 
     async def acknowledge(self, request: Request, tenant: str, queue: str) -> Response:

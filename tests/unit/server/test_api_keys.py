@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 import everbell.server.keys_api
@@ -107,5 +109,24 @@ def test_there_is_a_limit_and_the_oldest_revoked_makes_room(monkeypatch: pytest.
         kept = [key["id"] for key in (await stage.call("GET", KEYS, key=operator)).json["keys"]]
         assert len(kept) == 3
         assert made[0] not in kept
+
+    guarded(scene)
+
+
+def test_a_long_poll_gets_nothing_any_more_when_its_key_is_revoked() -> None:
+    async def scene(stage: KeysStage) -> None:
+        operator = await stage.key("*", ["admin"])
+        spec = {"tenant": "shop", "scopes": ["work"]}
+        worker = (await stage.call("POST", KEYS, spec, operator, **JSON)).json
+        lease = "/v1/tenants/shop/queues/work/lease"
+        polling = asyncio.ensure_future(stage.call("POST", lease, {"wait": "20s"}, worker["key"], **JSON))
+        await asyncio.sleep(0.1)
+        await stage.call("DELETE", f"{KEYS}/{worker['id']}", key=operator)
+        event = {"in": 0, "to": "queue:work", "payload": "secret"}
+        assert (await stage.call("PUT", "/v1/tenants/shop/events/e", event, operator, **JSON)).status == 201
+
+        assert (await polling).json == {"events": []}
+        (held,) = (await stage.call("POST", lease, {"wait": "1s"}, operator, **JSON)).json["events"]
+        assert (held["id"], held["attempt"]) == ("e", 1), "it was given back unspent"
 
     guarded(scene)

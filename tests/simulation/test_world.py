@@ -19,7 +19,8 @@ from everbell.core.keyfilter import KeyFilter
 from everbell.engine.agenda import Agenda
 from everbell.engine.entry import Entry, Phase
 from everbell.engine.floor import Floor
-from everbell.engine.lanes import Lane, Lanes
+from everbell.engine.lane import Lane
+from everbell.engine.lanes import Lanes
 from everbell.engine.outcomes import Outcomes
 from everbell.engine.partition import Partition
 from everbell.stores.port import Block, Page

@@ -31,6 +31,7 @@ from everbell.core.keyfilter import KeyFilter
 from everbell.engine.dispatcher import Dispatcher
 from everbell.engine.entry import Entry, Phase
 from everbell.engine.floor import Floor
+from everbell.engine.lane import Lane
 from everbell.engine.loader import bury
 from everbell.engine.partition import Partition
 from everbell.engine.scribe import Scribe
@@ -46,31 +47,6 @@ NOBODY = 0
 _NOTHING = -1
 _FILTER_BITS = 1 << 20
 _BLOCKED_PAGE = 1_000
-
-
-class Lane:
-    """One key that has something due."""
-
-    __slots__ = ("asking", "away", "freed", "head", "horizon", "key", "line", "marked", "partition", "spills", "tenant")
-
-    def __init__(self, partition: int, tenant: str, key: str) -> None:
-        self.partition = partition
-        self.tenant = tenant
-        self.key = key
-        self.head: Entry | None = None
-        self.line: list[Entry] = []
-        self.away: list[Entry] = []
-        """Out of the line because a user is changing them; they keep their place until that is over."""
-        self.horizon: int | None = None
-        """The line is in memory up to this order; None: all of it."""
-        self.marked = False
-        """The store has a mark for the key. It stays there until nothing of the key is left in the store's line."""
-        self.asking = False
-        """The store is being asked whose turn it is; until then everybody lines up here."""
-        self.freed = False
-        """The mark was lifted while the store was being asked."""
-        self.spills = 0
-        """How many entries went to the store's line, so that a read can tell whether it may have missed some."""
 
 
 class Lanes:

@@ -24,34 +24,54 @@ LogFormat = Literal["text", "json"]
 
 GONE = "[redacted]"
 
+_SCHEMES = ("bearer", "basic", "digest", "negotiate")
+_NAMES = ("authorization", "password", "passwd", "pwd", "secret", "token", "apikey", "api_key", "api-key")
+
+# What a line must have in it, in lower case, for a rule to be worth the time, and the rule. Lengths are bounded, so
+# that no text takes longer than in proportion to its own.
 _RULES = (
-    (re.compile(r"\bevk_([a-z2-7]{15})_[A-Za-z0-9_-]*"), rf"evk_\1_{GONE}"),
-    (re.compile(r"\bwhsec_[A-Za-z0-9+/=_-]+"), f"whsec_{GONE}"),
-    (re.compile(r"\b(bearer|basic|digest|negotiate)(\s+)(?!realm\b)[^\s'\",;\\]+", re.IGNORECASE), rf"\1\2{GONE}"),
-    (re.compile(r"\b([a-z][a-z0-9+.-]*://[^\s/:@'\"]*):[^\s'\"]*@", re.IGNORECASE), rf"\1:{GONE}@"),
+    (("evk_",), re.compile(r"\bevk_([a-z2-7]{15})_[A-Za-z0-9_-]*"), rf"evk_\1_{GONE}"),
+    (("whsec_",), re.compile(r"\bwhsec_[A-Za-z0-9+/=_-]+"), f"whsec_{GONE}"),
     (
+        _SCHEMES,
+        re.compile(rf"\b({'|'.join(_SCHEMES)})(\s+)(?!realm\b)[^\s'\",;\\]+", re.IGNORECASE),
+        rf"\1\2{GONE}",
+    ),
+    (
+        ("://",),
+        re.compile(r"\b([a-z][a-z0-9+.-]{0,20}://[^\s/:@'\"]{0,256}):[^\s'\"]{0,1024}@", re.IGNORECASE),
+        rf"\1:{GONE}@",
+    ),
+    (
+        _NAMES,
         re.compile(
-            r"\b((?:\w+[_-])?(?:authorization|password|passwd|pwd|secret|token|api[_-]?key)['\"]?\s*[=:]\s*b?['\"]?)"
-            r"(?!\s*(?:bearer|basic|digest|negotiate)\b)[^\s&'\",;}\]]+",
+            rf"((?:{'|'.join(_NAMES)})['\"]?\s{{0,8}}[=:]\s{{0,8}}b?['\"]?)"
+            rf"(?!\s*(?:{'|'.join(_SCHEMES)})\b)[^\s&'\",;}}\]]+",
             re.IGNORECASE,
         ),
         rf"\1{GONE}",
     ),
 )
-_SECRET_NAME = re.compile(r"authorization|password|passwd|pwd|secret|token|api[_-]?key", re.IGNORECASE)
+_SECRET_NAME = re.compile("|".join(_NAMES), re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def redacted(text: str) -> str:
     """The text without secrets."""
-    for pattern, instead in _RULES:
-        text = pattern.sub(instead, text)
+    lower = text.lower()
+    for signs, pattern, instead in _RULES:
+        if any(sign in lower for sign in signs):
+            text = pattern.sub(instead, text)
     return text
 
 
 def escaped(text: str) -> str:
     """The text on one line, with control characters written out."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return text if text.isprintable() else _CONTROL.sub(_written_out, text)
+
+
+def _written_out(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
 
 
 class SafeFormatter(logging.Formatter):

@@ -141,7 +141,13 @@ class TcpPeers:
             task = asyncio.get_running_loop().create_task(self._connect(member))
             self._connecting[member.incarnation] = task
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                # It is the connection that was given up, and not whoever waits for it.
+                raise NotOwner(f"node {member.name} is gone; nothing of this request was done") from None
+            raise
 
     def keep_only(self, incarnations: set[str]) -> None:
         """Forget nodes that are gone."""

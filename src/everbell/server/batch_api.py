@@ -92,8 +92,11 @@ class BatchApi:
 
 
 def _raise_if_not_at_fault(errors: dict[int, EverbellError]) -> None:
-    """Where nothing was stored and not all is the sender's fault, the answer is one that says: try again."""
-    for error in errors.values():
+    """Where nothing was stored and not all is the sender's fault, the answer is one that says: try again.
+
+    If of one of them that is not known, it is not known of the batch: who tries again may have it twice.
+    """
+    for error in sorted(errors.values(), key=lambda error: error.status in (500, 504), reverse=True):
         if error.status >= 500 or isinstance(error, Throttled):
             raise error
 

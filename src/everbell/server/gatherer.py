@@ -13,7 +13,7 @@ from functools import partial
 
 from everbell.core.spec import Draft
 from everbell.engine.port import OperationsPort, Seen
-from everbell.errors import EverbellError, Stopping
+from everbell.errors import EverbellError, OutcomeUnknown
 from everbell.server.message import Response
 from everbell.server.problem import INTERNAL, problem_of
 from everbell.server.views import created_response, found_response
@@ -69,7 +69,8 @@ class Gatherer:
     def _answer(self, sheaf: _Sheaf, results: asyncio.Future[Results]) -> None:
         self._under_way.discard(results)
         if results.cancelled():
-            _answer_all(sheaf, problem_of(Stopping("Everbell stopped meanwhile; whether this was stored is not known")))
+            unknown = OutcomeUnknown("Everbell stopped meanwhile; with an id of your own, ask again")
+            _answer_all(sheaf, problem_of(unknown))
             return
         error = results.exception()
         if error is not None:

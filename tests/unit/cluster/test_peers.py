@@ -151,6 +151,20 @@ def test_a_node_that_is_gone_leaves_nobody_waiting() -> None:
     met(act)
 
 
+def test_a_node_that_goes_while_it_is_being_reached_cancels_nobody() -> None:
+    async def act(peers: TcpPeers, member: Member) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as frozen:
+            # It takes connections, as the kernel does for a process that is stopped, and says nothing.
+            silent = Member("n3", "n3/x", (f"127.0.0.1:{frozen.getsockname()[1]}",))
+            asked = asyncio.ensure_future(peers.reach(silent))
+            await asyncio.sleep(0.05)
+            peers.keep_only({"n2/x"})
+            with pytest.raises(NotOwner, match="gone"):
+                await asked
+
+    met(act)
+
+
 def test_a_proof_is_of_one_side_one_meeting_and_one_key() -> None:
     signature = sign(KEY, "caller", b"1", b"2")
     assert is_proof(KEY, "caller", b"1", b"2", signature)

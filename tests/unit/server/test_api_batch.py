@@ -11,7 +11,7 @@ import pytest
 
 from everbell.core.spec import Draft, EventSpec
 from everbell.engine.port import OperationsPort, Seen
-from everbell.errors import EverbellError, InvalidInput, StoreFull, TooLarge
+from everbell.errors import EverbellError, InvalidInput, NotOwner, OutcomeUnknown, StoreFull, TooLarge
 from everbell.server.batch_body import read_batch
 from tests.unit.server.api_caller import EVENTS, SOON, Caller, called
 
@@ -268,6 +268,22 @@ def test_when_the_store_is_full_the_sender_is_not_blamed() -> None:
             answers.append(await full.call("POST", BATCH, [*named("a", "b"), {}]))
         assert [answer.status for answer in answers] == [507, 207]
         assert [error["status"] for error in answers[1].json["errors"]] == [507, 422]
+
+    called(test)
+
+
+class Scattered:
+    """Operations of which each draft fails in its own way."""
+
+    async def schedule_ids(self, tenant: str, drafts: list[Draft]) -> list[str | Seen | EverbellError]:
+        return [NotOwner("moving"), OutcomeUnknown("the answer was lost"), NotOwner("moving")]
+
+
+def test_what_is_not_known_of_one_is_not_known_of_the_batch() -> None:
+    async def test(caller: Caller) -> None:
+        operations: OperationsPort = Scattered()  # type: ignore[assignment]
+        scattered = Caller(caller.engine, caller.clock, operations)
+        assert (await scattered.call("POST", BATCH, named("a", "b", "c"))).status == 504
 
     called(test)
 

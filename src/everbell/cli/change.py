@@ -1,4 +1,4 @@
-"""`everbell cancel`, `everbell reschedule` and `everbell redrive`: change what was scheduled.
+"""`everbell cancel`, `reschedule`, `redrive`, `discard` and `unblock`: change what was scheduled.
 
 None of them asks back; each prints what it did. Of several events one that cannot be changed keeps no other from it.
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import argparse
 
+from everbell.cli.bulk import cancel_all, events, reschedule_all
 from everbell.cli.moments import exact, relative
-from everbell.cli.options import add_server_options, add_time_options, open_client, positive
+from everbell.cli.options import add_server_options, add_time_options, open_client, positive, positive_number
 from everbell.cli.parser import FAILED, OK, TIMES, Misuse, Parser, add_command
 from everbell.cli.printing import print_json
-from everbell.cli.reporting import complain
+from everbell.cli.reporting import complain, note
+from everbell.cli.selection import NAMES, add_selection_options, chosen
 from everbell.cli.terminal import harmless
 from everbell.client.blocking import Client
 from everbell.clock import SystemClock
@@ -22,7 +24,8 @@ examples:
   everbell cancel order-17-timeout
   everbell cancel ev_1 ev_2                      several
   everbell cancel --key order-17                 all of a key that are neither finished nor dead
-  everbell cancel --tag checkout
+  everbell cancel --tag checkout --until 2026-11-20T10:00:00Z
+  everbell cancel --to https://shop.example/     all that go there
 
 Once it is done, no new attempt starts. An attempt that is under way may still arrive."""
 
@@ -31,6 +34,8 @@ examples:
   everbell reschedule order-17-timeout --in 20m
   everbell reschedule order-17-timeout --at 2026-11-20T10:00:00+01:00
   everbell reschedule order-17-timeout --in 20m --version 3     only if nobody changed it since
+  everbell reschedule order-17-timeout --by=-5m                 five minutes earlier
+  everbell reschedule --tag checkout --by 2h                    all with the tag, each two hours later
 
 {TIMES}"""
 
@@ -40,30 +45,47 @@ examples:
   everbell redrive order-17-timeout
   everbell redrive --all                         everything that is dead
   everbell redrive --all --tag checkout
+  everbell redrive --all --to https://shop.example/ --rate 10     ten a second, to spare a receiver
 
-A redriven event is due at once and gets a new set of attempts."""
+A redriven event gets a new set of attempts. It is due at once, or, with --rate, when its turn comes."""
+
+_DISCARD_NOTES = """\
+examples:
+  everbell discard order-17-timeout
+  everbell discard --all                         everything that is dead
+  everbell discard --tag checkout --until 2026-11-01T00:00:00Z
+
+A discarded event counts as cancelled. If it blocked its key, the next of the key goes on."""
+
+_UNBLOCK_NOTES = """\
+examples:
+  everbell unblock order-17 --look               what the key waits for, and how many wait
+  everbell unblock order-17                      cancel that one, so that the next may go
+
+The head of a key is the event whose end the others wait for: one that is being tried again, is under way, or is dead.
+Dropping a head that repeats cancels all its occurrences."""
 
 
 def register(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add the commands."""
     cancel = add_command(
-        commands, "cancel", "cancel events", "Cancel events by id, or all of a key or tag.", _CANCEL_NOTES, _cancel
+        commands, "cancel", "cancel events", "Cancel events by id, or all that match.", _CANCEL_NOTES, _cancel
     )
     cancel.add_argument("ids", metavar="ID", nargs="*")
-    cancel.add_argument("--key", help="all events of this key")
-    cancel.add_argument("--tag", help="all events with this tag")
+    add_selection_options(cancel)
     add_server_options(cancel)
 
     reschedule = add_command(
         commands,
         "reschedule",
-        "give an event another time",
-        "Give an event another time.",
+        "give events another time",
+        "Give an event, or all that match, another time.",
         _RESCHEDULE_NOTES,
         _reschedule,
     )
-    reschedule.add_argument("id", metavar="ID")
-    add_time_options(reschedule, required=True)
+    reschedule.add_argument("id", metavar="ID", nargs="?")
+    add_time_options(reschedule, required=True, by=True)
+    add_selection_options(reschedule)
     reschedule.add_argument("--version", metavar="N", type=positive, help="only if the event still has this version")
     add_server_options(reschedule)
 
@@ -77,27 +99,55 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     redrive.add_argument("ids", metavar="ID", nargs="*")
     redrive.add_argument("--all", action="store_true", help="all dead events")
-    redrive.add_argument("--key", help="with --all: of this key")
-    redrive.add_argument("--tag", help="with --all: with this tag")
+    redrive.add_argument("--rate", metavar="N", type=positive_number, help="so many a second, instead of all at once")
+    add_selection_options(redrive)
     add_server_options(redrive)
+
+    discard = add_command(
+        commands, "discard", "give up on dead events", "Cancel dead events, for good.", _DISCARD_NOTES, _discard
+    )
+    discard.add_argument("ids", metavar="ID", nargs="*")
+    discard.add_argument("--all", action="store_true", help="all dead events")
+    add_selection_options(discard)
+    add_server_options(discard)
+
+    unblock = add_command(
+        commands,
+        "unblock",
+        "drop the event that a key waits for",
+        "Cancel the event that the others of a key wait for.",
+        _UNBLOCK_NOTES,
+        _unblock,
+    )
+    unblock.add_argument("key", metavar="KEY")
+    unblock.add_argument("--look", action="store_true", help="only say what the key waits for")
+    add_server_options(unblock)
 
 
 def _cancel(args: argparse.Namespace) -> int:
-    by_match = args.key is not None or args.tag is not None
-    if bool(args.ids) == by_match:
-        raise Misuse("name events by ID, or choose them by --key, --tag or both")
+    choice = chosen(args)
+    if bool(args.ids) == bool(choice):
+        raise Misuse(f"name events by ID, or choose them by {NAMES}")
     with open_client(args) as client:
         if args.ids:
-            return _cancel_each(client, args)
-        cancelled = client.cancel_matching(key=args.key, tag=args.tag)
-    if args.json:
-        print_json({"cancelled": cancelled})
-    else:
-        print(f"cancelled {_events(cancelled)}")
-    return OK
+            return _cancel_each(client, args, "cancelled")
+        return cancel_all(client.cancel_page, choice, "cancelled", as_json=args.json)
 
 
-def _cancel_each(client: Client, args: argparse.Namespace) -> int:
+def _discard(args: argparse.Namespace) -> int:
+    choice = chosen(args)
+    if bool(args.ids) == bool(choice or args.all):
+        raise Misuse(f"name dead events by ID, say --all, or choose them by {NAMES}")
+    with open_client(args) as client:
+        if not args.ids:
+            return cancel_all(client.discard_dead, choice, "discarded", as_json=args.json)
+        for event_id in args.ids:
+            if client.get(event_id).status != "dead":
+                raise Misuse(f"{event_id} is not dead; everbell cancel cancels what is not")
+        return _cancel_each(client, args, "discarded")
+
+
+def _cancel_each(client: Client, args: argparse.Namespace, verb: str) -> int:
     code = OK
     for event_id in args.ids:
         try:
@@ -105,19 +155,24 @@ def _cancel_each(client: Client, args: argparse.Namespace) -> int:
         except Unreachable:
             raise
         except EverbellError as error:
-            complain("cancel", f"{event_id}: {error}")
+            complain("cancel" if verb == "cancelled" else "discard", f"{event_id}: {error}")
             code = FAILED
             continue
         if args.json:
             print_json(event)
         else:
-            print(f"cancelled {harmless(event.id)}")
+            print(f"{verb} {harmless(event.id)}")
     return code
 
 
 def _reschedule(args: argparse.Namespace) -> int:
+    choice = chosen(args)
+    if (args.id is not None) == bool(choice) or (choice and args.version is not None):
+        raise Misuse(f"name one event by ID, or choose some by {NAMES}; --version goes with an ID")
     with open_client(args) as client:
-        event = client.reschedule(args.id, at=args.at, in_=args.in_, version=args.version)
+        if choice:
+            return reschedule_all(client, choice, args)
+        event = client.reschedule(args.id, at=args.at, in_=args.in_, by=args.by, version=args.version)
     if args.json:
         print_json(event)
     else:
@@ -126,19 +181,32 @@ def _reschedule(args: argparse.Namespace) -> int:
 
 
 def _redrive(args: argparse.Namespace) -> int:
-    narrowed = args.key is not None or args.tag is not None
-    if bool(args.ids) == args.all or (narrowed and not args.all):
-        raise Misuse("name dead events by ID, or say --all, alone or with --key or --tag")
+    choice = chosen(args)
+    if bool(args.ids) == args.all or (choice and not args.all):
+        raise Misuse(f"name dead events by ID, or say --all, alone or with {NAMES}")
     with open_client(args) as client:
-        result = client.redrive(args.ids) if args.ids else client.redrive_all(key=args.key, tag=args.tag)
+        named = args.ids
+        result = client.redrive(named, rate=args.rate) if named else client.redrive_all(**choice, rate=args.rate)
     for error in result.errors:
         complain("redrive", f"{error.id}: {error.detail}")
     if args.json:
         print_json(result)
     elif result.redriven or not result.errors:
-        print(f"redrove {_events(result.redriven)}")
+        print(f"redrove {events(result.redriven)}")
     return FAILED if result.errors else OK
 
 
-def _events(count: int) -> str:
-    return "1 event" if count == 1 else f"{count:,} events"
+def _unblock(args: argparse.Namespace) -> int:
+    with open_client(args) as client:
+        line = client.look_at_key(args.key)
+        if line.head is None:
+            note(f"nothing of the key {harmless(args.key)} is due")
+            return FAILED if not args.look else OK
+        dropped = line.head if args.look else client.cancel(line.head.id, version=line.head.version)
+    if args.json:
+        print_json(line if args.look else dropped)
+        return OK
+    waiting = f"{events(line.waiting)}{' or more' if line.more else ''}"
+    verb = f"is {line.head.status}" if args.look else "is cancelled"
+    print(f"{harmless(dropped.id)} {verb}; {waiting} in line behind it")
+    return OK

@@ -6,10 +6,11 @@ import argparse
 from collections.abc import Iterator
 from typing import get_args
 
-from everbell.cli.options import add_server_options, instant, open_client, positive
+from everbell.cli.options import add_server_options, open_client, positive
 from everbell.cli.parser import FAILED, OK, TIMES, Parser, add_command
 from everbell.cli.printing import HEADINGS, STATUS_COLUMN, print_event, print_json, row
 from everbell.cli.reporting import complain, note
+from everbell.cli.selection import add_selection_options, chosen
 from everbell.cli.terminal import Paint, Table
 from everbell.client.answers import EventView, Page
 from everbell.client.blocking import Client
@@ -26,6 +27,7 @@ examples:
   everbell list --status dead                    what needs a look; then: everbell show ID, everbell redrive ID
   everbell list --key order-17 --json            one JSON document a line
   everbell list --tag checkout --until 2026-11-20T10:00:00Z --all
+  everbell list --to https://shop.example/ --id-prefix order-
 
 {TIMES}"""
 
@@ -43,10 +45,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         commands, "list", "list events", "List the events that match, in the order they are due.", _LIST_NOTES, _list
     )
     listing.add_argument("--status", choices=get_args(Status), metavar="STATUS", help=", ".join(get_args(Status)))
-    listing.add_argument("--key", help="events of this key")
-    listing.add_argument("--tag", help="events with this tag")
-    listing.add_argument("--from", dest="from_", metavar="TIME", type=instant, help="due at this time or later")
-    listing.add_argument("--until", metavar="TIME", type=instant, help="due at this time or earlier")
+    add_selection_options(listing)
     amount = listing.add_mutually_exclusive_group()
     amount.add_argument("--limit", metavar="N", type=positive, default=_ROWS, help=f"at most so many ({_ROWS})")
     amount.add_argument("--all", action="store_true", help="all of them, however many")
@@ -84,10 +83,7 @@ def _list(args: argparse.Namespace) -> int:
 def _pages(client: Client, args: argparse.Namespace) -> Iterator[Page]:
     page = client.page(
         status=args.status,
-        key=args.key,
-        tag=args.tag,
-        from_=args.from_,
-        until=args.until,
+        **chosen(args),
         limit=_PAGE_EVENTS_MAX if args.all else min(args.limit, _PAGE_EVENTS_MAX),
     )
     yield page

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from everbell.cli.parser import Parser
 from everbell.client.address import DEFAULT_URL, Address
 from everbell.client.blocking import Client
+from everbell.core.spec import shift_of
 from everbell.core.tenant import check_tenant_name
 from everbell.core.time import parse_duration, parse_instant
 from everbell.errors import InvalidInput
@@ -60,11 +62,13 @@ def add_json_option(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON: one document, or one a line for several")
 
 
-def add_time_options(parser: Parser, *, required: bool) -> None:
-    """`--in` and `--at`, one of them."""
+def add_time_options(parser: Parser, *, required: bool, by: bool = False) -> None:
+    """`--in` and `--at`, one of them; and `--by`, where there is a time already."""
     group = parser.add_mutually_exclusive_group(required=required)
     group.add_argument("--in", dest="in_", metavar="DURATION", type=duration, help="from now, as in 250ms, 20m, 1h30m")
     group.add_argument("--at", metavar="TIME", type=instant, help="as in 2026-11-20T10:00:00Z")
+    if by:
+        group.add_argument("--by", metavar="DURATION", type=shift, help="later than it is due; earlier: --by=-20m")
 
 
 def open_client(args: argparse.Namespace) -> Client:
@@ -99,6 +103,14 @@ def duration(text: str) -> str:
 
 
 @checked
+def shift(text: str) -> str:
+    """A duration as it was written, perhaps with a minus, if it is one."""
+    _with_unit(text.removeprefix("-"))
+    shift_of(text)
+    return text
+
+
+@checked
 def duration_s(text: str) -> float:
     """A duration in seconds."""
     return parse_duration(_with_unit(text)) / 1_000
@@ -126,3 +138,11 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise InvalidInput(f"{text!r} is not a number of at least 1")
     return int(text)
+
+
+@checked
+def positive_number(text: str) -> float:
+    """A number above 0, perhaps with a fraction."""
+    if not re.fullmatch(r"\d{1,9}(\.\d{1,6})?", text, re.ASCII) or float(text) == 0:
+        raise InvalidInput(f"{text!r} is not a number above 0")
+    return float(text)

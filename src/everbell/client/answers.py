@@ -154,6 +154,58 @@ class Redriven(Struct, frozen=True):
     errors: Sequence[NotRedriven] = ()
 
 
+class Cancelled(Struct, frozen=True):
+    """How many events of one page were cancelled; it goes on while there is a cursor."""
+
+    cancelled: int
+    cursor: str | None = None
+
+
+class Rescheduled(Struct, frozen=True):
+    """How many events got another time, how many did not, and why, of some."""
+
+    rescheduled: int
+    skipped: int = 0
+    errors: Sequence[NotRedriven] = ()
+
+
+class KeyLine(Struct, frozen=True):
+    """A key: the event that its others wait for, if anything of it is due, and how many wait."""
+
+    key: str
+    waiting: int
+    more: bool = False
+    """Whether there are more than were counted."""
+    head: EventView | None = None
+
+
+class Span(Struct, frozen=True):
+    """A minute or an hour, and how many events are due in it."""
+
+    at: datetime
+    due: int
+
+
+class Forecast(Struct, frozen=True, kw_only=True):
+    """What is to come, and what is overdue."""
+
+    per: Literal["minute", "hour"]
+    spans: Sequence[Span]
+    overdue: int = 0
+    oldest_overdue: str | None = None
+    """For how long the oldest of them has been due."""
+    known_until: datetime | None = None
+    """From here on there may be more: that was too much to count."""
+
+
+class Exported(Struct, frozen=True):
+    """One page of an export: a JSON object for each event, how many were left out, and how to get the next page."""
+
+    lines: Sequence[bytes]
+    left_out: int = 0
+    cursor: str | None = None
+
+
 class Health(Struct, frozen=True):
     """The state of a server: it takes work when it is ready."""
 

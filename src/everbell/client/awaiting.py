@@ -12,7 +12,16 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from everbell.channels.http_client import HttpFailure, HttpPool, HttpRequest
-from everbell.client import batches, calls, cluster_calls, key_calls, queue_calls, recurrence_calls
+from everbell.client import (
+    batches,
+    bulk_calls,
+    calls,
+    cluster_calls,
+    export_calls,
+    key_calls,
+    queue_calls,
+    recurrence_calls,
+)
 from everbell.client.address import DEFAULT_URL, Address
 from everbell.client.answers import Batch, EventView, Page, together
 from everbell.client.call import (
@@ -116,12 +125,20 @@ class AsyncClient:
     change = _one(calls.change)
     reschedule = _one(calls.reschedule)
     cancel = _one(calls.cancel)
-    cancel_matching = _one(calls.cancel_matching)
+    cancel_matching = _one(bulk_calls.cancel_matching)
+    cancel_page = _one(bulk_calls.cancel_page)
+    reschedule_matching = _one(bulk_calls.reschedule_matching)
+    reschedule_many = _one(bulk_calls.reschedule_many)
+    export_page = _one(export_calls.export_page)
+    look_at_key = _one(bulk_calls.look_at_key)
+    drop_head = _one(bulk_calls.drop_head)
+    forecast = _one(bulk_calls.forecast)
     deliver = _one(calls.deliver)
     try_out = _one(calls.try_out)
     dead = _walk(calls.dead, "dead")
-    redrive = _one(calls.redrive)
-    redrive_all = _one(calls.redrive_all)
+    redrive = _one(bulk_calls.redrive)
+    redrive_all = _one(bulk_calls.redrive_all)
+    discard_dead = _one(bulk_calls.discard_dead)
     preview = _one(recurrence_calls.preview)
     preview_event = _one(recurrence_calls.preview_event)
     pause = _one(recurrence_calls.pause)

@@ -9,13 +9,12 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlencode
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec import json as msgspec_json
 from msgspec.structs import replace as replaced
 
-from everbell.client.answers import EventView, Health, Page, Redriven, Scheduled, Trial
+from everbell.client.answers import EventView, Health, Page, Scheduled, Trial
 from everbell.client.call import Call
 from everbell.client.event_json import (
     Duration,
@@ -24,9 +23,9 @@ from everbell.client.event_json import (
     Retrying,
     encode_change,
     encode_event,
-    instant_text,
 )
 from everbell.client.paths import event_path, events_path, tenant_path
+from everbell.client.queries import selection, with_query
 from everbell.core.event import Status
 from everbell.errors import Conflict
 
@@ -92,16 +91,21 @@ def page(
     status: Status | None = None,
     key: str | None = None,
     tag: str | None = None,
+    to: str | None = None,
+    id_prefix: str | None = None,
     from_: Instant | None = None,
     until: Instant | None = None,
     limit: int = PAGE_EVENTS,
     cursor: str | None = None,
 ) -> Call[Page]:
-    """Events that match all that is given: their status, key and tag, and due times from `from_` until `until`.
+    """Events that match all that is given: their status, key and tag, how their target and id begin, and due times from
+    `from_` until `until`.
 
     Without a status: those that are neither finished nor dead. `limit` is how many are asked for at a time.
     """
-    query = _selection(status=status, key=key, tag=tag, from_=from_, until=until, limit=limit)
+    query = selection(
+        status=status, key=key, tag=tag, to=to, id_prefix=id_prefix, from_=from_, until=until, limit=limit
+    )
     return _page(events_path(tenant), query, cursor)
 
 
@@ -110,13 +114,15 @@ def dead(
     *,
     key: str | None = None,
     tag: str | None = None,
+    to: str | None = None,
+    id_prefix: str | None = None,
     from_: Instant | None = None,
     until: Instant | None = None,
     limit: int = PAGE_EVENTS,
     cursor: str | None = None,
 ) -> Call[Page]:
     """Dead events: those that used up their attempts, or were refused, with the reason and the attempts."""
-    query = _selection(key=key, tag=tag, from_=from_, until=until, limit=limit)
+    query = selection(key=key, tag=tag, to=to, id_prefix=id_prefix, from_=from_, until=until, limit=limit)
     return _page(f"{tenant_path(tenant)}/dead", query, cursor)
 
 
@@ -144,10 +150,19 @@ def change(
 
 
 def reschedule(
-    tenant: str, id: str, *, at: Instant | None = None, in_: Duration | None = None, version: int | None = None
+    tenant: str,
+    id: str,
+    *,
+    at: Instant | None = None,
+    in_: Duration | None = None,
+    by: str | None = None,
+    version: int | None = None,
 ) -> Call[EventView]:
-    """Give the event another time. Raises `NotFound`, and `Conflict` when it ended or is being delivered."""
-    body = encode_event({"at": at, "in": in_})
+    """Give the event another time: `at` one, `in_` a while from now, or `by` so much later ("2h") or earlier ("-30m").
+
+    Raises `NotFound`, and `Conflict` when it ended or is being delivered.
+    """
+    body = encode_event({"at": at, "in": in_, "by": by})
     return Call("PATCH", event_path(tenant, id), view_of, body, version=version)
 
 
@@ -155,11 +170,6 @@ def cancel(tenant: str, id: str, *, version: int | None = None) -> Call[EventVie
     """Cancel the event: no attempt starts after this. Raises `NotFound`, and `Conflict` when it ended before."""
     doubt = Call("GET", event_path(tenant, id), _cancelled_view, repeatable=True)
     return Call("DELETE", event_path(tenant, id), view_of, version=version, repeatable=True, doubt=doubt)
-
-
-def cancel_matching(tenant: str, *, key: str | None = None, tag: str | None = None) -> Call[int]:
-    """Cancel every event with this key, tag or both that is neither finished nor dead; returns how many were."""
-    return Call("DELETE", _with_query(events_path(tenant), _selection(key=key, tag=tag)), _cancelled, repeatable=True)
 
 
 def deliver(tenant: str, id: str) -> Call[EventView]:
@@ -170,17 +180,6 @@ def deliver(tenant: str, id: str) -> Call[EventView]:
 def try_out(tenant: str, id: str) -> Call[Trial]:
     """Make one attempt that changes nothing about the event, and tell what came of it."""
     return Call("POST", f"{event_path(tenant, id)}/deliver?dry_run=true", _trial)
-
-
-def redrive(tenant: str, ids: Sequence[str]) -> Call[Redriven]:
-    """Give these dead events a new set of attempts."""
-    return Call("POST", f"{tenant_path(tenant)}/dead/redrive", _redriven, msgspec_json.encode({"ids": list(ids)}))
-
-
-def redrive_all(tenant: str, *, key: str | None = None, tag: str | None = None) -> Call[Redriven]:
-    """Give every dead event, or every one with this key or tag, a new set of attempts."""
-    body = msgspec_json.encode({"all": True, **_selection(key=key, tag=tag)})
-    return Call("POST", f"{tenant_path(tenant)}/dead/redrive", _redriven, body)
 
 
 def back_up(tenant: str) -> Call[str]:
@@ -202,19 +201,6 @@ def health(tenant: str) -> Call[Health]:
     return Call("GET", "/readyz", _health, also=(503,))
 
 
-def _selection(**given: Any) -> dict[str, Any]:
-    """What narrows down a search, under the names of the API."""
-    chosen = {name.rstrip("_"): value for name, value in given.items() if value is not None}
-    for name in ("from", "until"):
-        if name in chosen:
-            chosen[name] = instant_text(chosen[name], name)
-    return chosen
-
-
-def _with_query(path: str, query: Mapping[str, Any]) -> str:
-    return f"{path}?{urlencode(query)}" if query else path
-
-
 def _page(path: str, query: Mapping[str, Any], cursor: str | None) -> Call[Page]:
     def parse(status: int, body: bytes) -> Page:
         answer = _page_decoder.decode(body)
@@ -222,7 +208,7 @@ def _page(path: str, query: Mapping[str, Any], cursor: str | None) -> Call[Page]
         return Page([_with_bytes(event) for event in answer.events], answer.cursor, rest)
 
     full = query if cursor is None else {**query, "cursor": cursor}
-    return Call("GET", _with_query(path, full), parse, repeatable=True)
+    return Call("GET", with_query(path, full), parse, repeatable=True)
 
 
 class _Event(EventView, frozen=True, kw_only=True):
@@ -238,16 +224,10 @@ class _Trial(Struct, frozen=True):
     outcome: Trial
 
 
-class _Cancelled(Struct, frozen=True):
-    cancelled: int
-
-
 _page_decoder = msgspec_json.Decoder(_Page)
 _event_decoder = msgspec_json.Decoder(_Event)
 _scheduled_decoder = msgspec_json.Decoder(Scheduled)
 _trial_decoder = msgspec_json.Decoder(_Trial)
-_cancelled_decoder = msgspec_json.Decoder(_Cancelled)
-_redriven_decoder = msgspec_json.Decoder(Redriven)
 _health_decoder = msgspec_json.Decoder(Health)
 
 
@@ -273,14 +253,6 @@ def _cancelled_view(status: int, body: bytes) -> EventView:
 
 def _trial(status: int, body: bytes) -> Trial:
     return _trial_decoder.decode(body).outcome
-
-
-def _cancelled(status: int, body: bytes) -> int:
-    return _cancelled_decoder.decode(body).cancelled
-
-
-def _redriven(status: int, body: bytes) -> Redriven:
-    return _redriven_decoder.decode(body)
 
 
 def _health(status: int, body: bytes) -> Health:

@@ -1,0 +1,82 @@
+"""Changing many events at a time, in pages, with a bar that shows how far it is.
+
+What is done stays done when it is interrupted; to begin again goes on with the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from everbell.cli.parser import FAILED, OK
+from everbell.cli.printing import print_json
+from everbell.cli.reporting import complain
+from everbell.cli.terminal import Progress
+from everbell.client.answers import Cancelled
+from everbell.client.blocking import Client
+from everbell.clock import SystemClock
+
+PAGE_EVENTS = 1_000
+_ERRORS_SHOWN = 20
+
+
+def cancel_all(page: Callable[..., Cancelled], chosen: dict[str, Any], verb: str, *, as_json: bool) -> int:
+    """Cancel all that `page` finds, page by page."""
+    progress = Progress(None, SystemClock())
+    cursor: str | None = None
+    cancelled = 0
+    while True:
+        done = page(**chosen, limit=PAGE_EVENTS, cursor=cursor)
+        cancelled += done.cancelled
+        cursor = done.cursor
+        if cursor is None:
+            break
+        progress.show(0, cancelled)
+    progress.clear()
+    if as_json:
+        print_json({verb: cancelled})
+    else:
+        print(f"{verb} {events(cancelled)}")
+    return OK
+
+
+def reschedule_all(client: Client, chosen: dict[str, Any], args: argparse.Namespace) -> int:
+    """Give all that match another time: first all are found, so that none is found again where it went."""
+    names = _find(client, chosen)
+    progress = Progress(len(names), SystemClock())
+    moved = skipped = 0
+    for start in range(0, len(names), PAGE_EVENTS):
+        some = names[start : start + PAGE_EVENTS]
+        result = client.reschedule_many(some, at=args.at, in_=args.in_, by=args.by)
+        moved += result.rescheduled
+        for error in result.errors[: max(_ERRORS_SHOWN - skipped, 0)]:
+            progress.clear()
+            complain("reschedule", f"{error.id}: {error.detail}")
+        skipped += result.skipped
+        progress.show(start + len(some), moved)
+    progress.clear()
+    if args.json:
+        print_json({"rescheduled": moved, "skipped": skipped})
+    else:
+        print(f"rescheduled {events(moved)}" + (f", left {events(skipped)} as they were" if skipped else ""))
+    return FAILED if skipped else OK
+
+
+def events(count: int) -> str:
+    """So many events, in words."""
+    return "1 event" if count == 1 else f"{count:,} events"
+
+
+def _find(client: Client, chosen: dict[str, Any]) -> list[tuple[str, int | None]]:
+    """The ids and versions of all that match."""
+    progress = Progress(None, SystemClock())
+    versions: dict[str, int | None] = {}
+    page = client.page(**chosen, limit=PAGE_EVENTS)
+    while True:
+        versions |= {event.id: event.version for event in page.events}
+        if page.rest is None:
+            progress.clear()
+            return list(versions.items())
+        progress.show(0, len(versions))
+        page = client.run(page.rest)

@@ -1,0 +1,58 @@
+"""`everbell export`: events as lines of JSON that `everbell schedule` takes again."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import get_args
+
+from everbell.cli.bulk import events
+from everbell.cli.options import add_server_options, open_client
+from everbell.cli.parser import OK, Parser, add_command
+from everbell.cli.reporting import note
+from everbell.cli.selection import add_selection_options, chosen
+from everbell.cli.terminal import Progress
+from everbell.clock import SystemClock
+from everbell.core.event import Status
+
+_NOTES = """\
+examples:
+  everbell export > events.ndjson                          what is neither finished nor dead
+  everbell export --tag checkout --tenant shop > checkout.ndjson
+  everbell schedule @events.ndjson --server http://other:8420     and there they are again
+  everbell export --status dead | jq .payload
+  everbell export --status delivered > delivered.ndjson    what became of them; these cannot be scheduled again
+
+Ids of your own are kept, others are made from the old ones, so importing a file twice schedules nothing twice. Of an
+event that repeats, what is left of it is exported. Paused ones are left out unless --status paused asks for them: they
+would ring again. Events that change while the export runs may be in it as they were before or after."""
+
+
+def register(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands, "export", "write events as lines of JSON", "Write events to standard output.", _NOTES, _export
+    )
+    parser.add_argument("--status", choices=get_args(Status), metavar="STATUS", help=", ".join(get_args(Status)))
+    add_selection_options(parser)
+    add_server_options(parser)
+
+
+def _export(args: argparse.Namespace) -> int:
+    progress = Progress(None, SystemClock())
+    written = left_out = 0
+    cursor: str | None = None
+    with open_client(args) as client:
+        while True:
+            page = client.export_page(status=args.status, **chosen(args), cursor=cursor)
+            for line in page.lines:
+                sys.stdout.write(line.decode() + "\n")
+            written += len(page.lines)
+            left_out += page.left_out
+            cursor = page.cursor
+            if cursor is None:
+                break
+            progress.show(0, written)
+    progress.clear()
+    note(f"exported {events(written)}" + (f", left out {events(left_out)} that are paused" if left_out else ""))
+    return OK

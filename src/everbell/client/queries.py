@@ -1,0 +1,23 @@
+"""What narrows down a search, as the query of a path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from everbell.client.event_json import instant_text
+
+
+def selection(**given: Any) -> dict[str, Any]:
+    """What is given, under the names of the API."""
+    chosen = {name.rstrip("_"): value for name, value in given.items() if value is not None}
+    for name in ("from", "until"):
+        if name in chosen:
+            chosen[name] = instant_text(chosen[name], name)
+    return chosen
+
+
+def with_query(path: str, query: Mapping[str, Any]) -> str:
+    """The path, with the query if there is one."""
+    return f"{path}?{urlencode(query)}" if query else path

@@ -20,6 +20,7 @@ from everbell.client.awaiting import AsyncClient
 from everbell.client.call import Call, Lost, Reply
 from everbell.clock import Clock, SystemClock
 from everbell.cluster.cluster import Cluster, Meeting
+from everbell.cluster.policies import ClusterPolicies
 from everbell.cluster.settings import ClusterSettings
 from everbell.core.target import group_of
 from everbell.core.tenant import Tenant, Tenants
@@ -111,6 +112,7 @@ class Everbell(AsyncClient):
             self._health,
             lambda: "" if self._engine is None else render(self._engine, self._cluster),
             cluster=None if self._cluster is None else ClusterApi(self._cluster.look, self._cluster.order),
+            policies=None if self._cluster is None else ClusterPolicies(self._cluster.node.player, self._cluster.write),
             allows_handlers=True,
         )
 

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from everbell.cluster.settings import ClusterSettings
+from everbell.core.document import merged
 from everbell.core.policy import TenantSpec, parse_size, tenant_of
 from everbell.core.tenant import Tenants
 from everbell.core.time import parse_duration
@@ -362,7 +363,7 @@ def _tenant(name: str, table: object, defaults: Mapping[str, Any], where: str) -
     if not isinstance(table, dict):
         raise SettingsError(f"{where} is not a table")
     try:
-        return tenant_of(name, msgspec.convert({**defaults, **table}, TenantSpec, strict=False))
+        return tenant_of(name, msgspec.convert(merged(defaults, table), TenantSpec, strict=False))
     except msgspec.ValidationError as wrong:
         raise SettingsError(f"{where}: {wrong}{_hint_in(str(wrong))}") from None
     except InvalidInput as wrong:

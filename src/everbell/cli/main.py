@@ -43,6 +43,7 @@ COMMANDS = {
     "strategy": "everbell.cli.strategy",
     "worker": "everbell.cli.worker",
     "keys": "everbell.cli.keys",
+    "tenants": "everbell.cli.tenants",
     "backup": "everbell.cli.backup",
     "bench": "everbell.cli.bench",
     "demo": "everbell.cli.demo",

@@ -46,6 +46,27 @@ class NewKey(KeyView, frozen=True, kw_only=True):
     key: str
 
 
+class TenantLine(Struct, frozen=True, kw_only=True):
+    """A tenant among others."""
+
+    name: str
+    version: int
+    """Of its policy in the log; 0 where it has none there."""
+    pending: int = 0
+    dead: int = 0
+
+
+class PolicyView(Struct, frozen=True, kw_only=True):
+    """The policy of a tenant, as it is in force."""
+
+    name: str
+    version: int
+    """Of its document in the log; 0 where it has none."""
+    policy: dict[str, Any]
+    sources: dict[str, str]
+    """By field: `document`, `settings` or `default`."""
+
+
 class AttemptView(Struct, frozen=True, kw_only=True):
     """One try at delivering an occurrence."""
 

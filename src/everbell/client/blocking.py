@@ -20,6 +20,7 @@ from everbell.client import (
     key_calls,
     queue_calls,
     recurrence_calls,
+    tenant_calls,
 )
 from everbell.client.address import DEFAULT_URL, Address
 from everbell.client.answers import Batch, EventView, Page, together
@@ -142,6 +143,10 @@ class Client:
     keys = _one(key_calls.keys)
     create_key = _one(key_calls.create_key)
     revoke_key = _one(key_calls.revoke_key)
+    tenants = _one(tenant_calls.tenants)
+    policy = _one(tenant_calls.policy)
+    set_policy = _one(tenant_calls.set_policy)
+    delete_policy = _one(tenant_calls.delete_policy)
     lease = _one(queue_calls.lease)
     ack = _one(queue_calls.ack)
     extend = _one(queue_calls.extend)

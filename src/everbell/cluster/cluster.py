@@ -115,9 +115,14 @@ class Cluster:
 
     async def order(self, command: Command) -> ClusterView:
         """Append a command, and wait until it was played here. Raises `LogError`."""
+        await self.write(command)
+        return await self.look()
+
+    async def write(self, command: Command) -> int:
+        """The same, for who wants to know the index of the entry."""
         index = await self._log.append(encode_command(command))
         await self.node.player.saw(lambda value: value.index >= index, _ORDER_S)
-        return await self.look()
+        return index
 
     async def stop(self, drain_s: float) -> bool:
         """Hand everything over, stop the engine, and leave; False when attempts had to be given up."""

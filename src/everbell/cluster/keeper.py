@@ -44,6 +44,11 @@ class Keeper:
         self._runner: asyncio.Task[None] | None = None
         self._hand_overs: set[asyncio.Task[None]] = set()
 
+    @property
+    def _quiet_ms(self) -> int:
+        """How long the requests of a dead owner may still be on their way."""
+        return max(self._settings.quiet_ms, self._engine.tenants.live_timeout_ms)
+
     def start(self) -> None:
         self._runner = asyncio.get_running_loop().create_task(self._run(), name="everbell-keeper")
 
@@ -61,7 +66,7 @@ class Keeper:
             self._quiet_until_ms.pop(start.partition, None)
         else:
             # From here on, for it may have to go to somebody else before the store lets it start.
-            self._quiet_until_ms[start.partition] = self._clock.elapsed_ms() + self._settings.quiet_ms
+            self._quiet_until_ms[start.partition] = self._clock.elapsed_ms() + self._quiet_ms
         self._wake.set()
 
     def cede(self, ceded: Ceded) -> None:
@@ -113,7 +118,7 @@ class Keeper:
 
     async def _take(self, starts: list[Start], clean: bool) -> bool:
         """Start partitions; False: try again in a while, with what is wanted then."""
-        quiet_ms = 0 if clean else self._settings.quiet_ms
+        quiet_ms = 0 if clean else self._quiet_ms
         epochs = {start.partition: self._base_epoch + start.epoch for start in starts}
         try:
             await self._engine.take(epochs, quiet_ms=quiet_ms)
@@ -146,7 +151,7 @@ class Keeper:
         )
         until_ms = max((self._quiet_until_ms.pop(partition, 0) for partition in stops), default=0)
         if not is_clean:
-            until_ms = now_ms + self._settings.quiet_ms
+            until_ms = now_ms + self._quiet_ms
         if until_ms > now_ms:
             # The next owner takes a release for the end of all requests.
             await asyncio.sleep((until_ms - now_ms) / 1_000)

@@ -16,6 +16,7 @@ from typing import Any, assert_never
 
 from everbell.clock import Clock
 from everbell.cluster.appender import Appender
+from everbell.cluster.follower import PolicyFollower
 from everbell.cluster.founding import find_or_found, token
 from everbell.cluster.heartbeat import Heartbeat
 from everbell.cluster.keeper import Keeper
@@ -93,7 +94,7 @@ class ClusterNode:
         self._clock = clock
         self._entropy = entropy
         self._addresses = addresses
-        self._player = player
+        self.player = player
         self._appender = Appender(log, on_halt)
         self._keeper = Keeper(engine, clock, settings, base_epoch, self._released)
         self._on_halt = on_halt
@@ -121,7 +122,12 @@ class ClusterNode:
         """Find or found the cluster, and begin to join it. Raises what the log raises, and `ClusterError`."""
         node: ClusterNode | None = None
 
+        policies = PolicyFollower(engine.tenants, engine.adopt)
+
         def step(before: Value, after: Value) -> None:
+            # What counts for a node that is no member, too: it has requests to check, and will be one in a moment.
+            policies.follow(after.policies)
+            engine.slice_tenants(slices_of(after.strategy))
             if node is not None:
                 node._step(before, after)
 
@@ -137,11 +143,7 @@ class ClusterNode:
     @property
     def value(self) -> Value:
         """The cluster as this node knows it."""
-        return self._player.value
-
-    @property
-    def player(self) -> Player:
-        return self._player
+        return self.player.value
 
     @property
     def lease_left_ms(self) -> int:
@@ -151,7 +153,7 @@ class ClusterNode:
     @property
     def log_lag_ms(self) -> int:
         """How long ago the end of the log was seen."""
-        return int((asyncio.get_running_loop().time() - self._player.seen_at_s) * 1_000)
+        return int((asyncio.get_running_loop().time() - self.player.seen_at_s) * 1_000)
 
     @property
     def is_member(self) -> bool:
@@ -161,7 +163,7 @@ class ClusterNode:
         """Wait until this node is a member and runs what it owns."""
         await self._joined.wait()
         while not (self.is_member and self._keeper.is_settled):
-            await self._player.changed(0.05)
+            await self.player.changed(0.05)
 
     def append(self, *commands: Command) -> None:
         """Ask for something in the log."""
@@ -201,7 +203,7 @@ class ClusterNode:
         self._leaving = True
         if self._heartbeat is not None:
             self._heartbeat.stop()
-        await self._player.stop()
+        await self.player.stop()
         await self._keeper.stop()
         await self._appender.stop()
         for task in [*self._tasks, *self._watches.values()]:
@@ -326,10 +328,8 @@ class ClusterNode:
                 self._keeper.want(effect)
             case Stop():
                 raise AssertionError("partitions are stopped together")
-            case StrategyChanged(strategy):
-                self._engine.slice_tenants(slices_of(strategy))
-            case PolicyChanged():
-                pass  # Whoever needs it reads it from the value.
+            case StrategyChanged() | PolicyChanged():
+                pass  # Followed by every step.
             case _:
                 assert_never(effect)
 

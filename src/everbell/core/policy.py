@@ -1,4 +1,4 @@
-"""A tenant's policy as people write it, in a settings file: durations and sizes in words."""
+"""A tenant's policy as people write it, in a settings file or a document: durations and sizes in words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from everbell.core.spec import RetrySpec, retry_of
 from everbell.core.target import group_of
 from everbell.core.tenant import Limits, Tenant, check_tenant_name
-from everbell.core.time import Duration, parse_duration
+from everbell.core.time import Duration, format_duration, parse_duration
 from everbell.errors import InvalidInput
 
 Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -36,7 +36,7 @@ class LimitsSpec(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """One `[tenants.NAME]` table; `[defaults]` has the same fields."""
+    """The policy of a tenant. What is left out follows the defaults."""
 
     to: str | None = None
     retry: RetrySpec = RetrySpec()
@@ -82,12 +82,48 @@ def tenant_of(name: str, spec: TenantSpec) -> Tenant:
     )
 
 
+def spec_of(tenant: Tenant) -> TenantSpec:
+    """A policy as people would write it, with nothing left out."""
+    retry, limits = tenant.retry, tenant.limits
+    return TenantSpec(
+        to=tenant.to,
+        retry=RetrySpec(retry.max_attempts, format_duration(retry.backoff_ms), format_duration(retry.max_backoff_ms)),
+        on_dead=tenant.on_dead,
+        retention=format_duration(tenant.retention_ms),
+        timeout=format_duration(tenant.timeout_ms),
+        lease=format_duration(tenant.lease_ms),
+        in_flight=tenant.in_flight,
+        batch=tenant.batch,
+        secrets=tenant.secrets,
+        limits=LimitsSpec(
+            payload=format_size(limits.payload_bytes),
+            batch_events=limits.batch_events,
+            headers=limits.headers,
+            header_bytes=limits.header_bytes,
+            tags=limits.tags,
+            depth=limits.depth,
+            horizon=None if limits.horizon_ms is None else format_duration(limits.horizon_ms),
+            pending=limits.pending,
+            rate=limits.rate,
+        ),
+    )
+
+
 def parse_size(value: str | int, field: str) -> int:
     """Read `64MiB`, `200kB` or a number of bytes."""
     match = _SIZE.fullmatch(str(value).strip())
     if match is None:
         raise InvalidInput(f"{value!r} is not a size such as 64MiB, 200kB or a number of bytes", field)
     return int(match[1]) * _SIZES[(match[2] or "B").lower()]
+
+
+def format_size(size_bytes: int) -> str | int:
+    """Write a size the way `parse_size` reads it: `256KiB`, or a number of bytes where no unit fits."""
+    for unit in ("GiB", "MiB", "KiB"):
+        count, rest = divmod(size_bytes, _SIZES[unit.lower()])
+        if count and not rest:
+            return f"{count}{unit}"
+    return size_bytes
 
 
 def _positive(duration_ms: int, field: str) -> int:

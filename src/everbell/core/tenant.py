@@ -55,9 +55,14 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limits: Limits = Limits()
 
 
+def is_tenant_name(name: str) -> bool:
+    """Whether it can stand in a URL, a file name and a metric."""
+    return _NAME.fullmatch(name) is not None
+
+
 def check_tenant_name(name: str) -> str:
-    """Refuse a tenant name that could not stand in a URL, a file name or a metric."""
-    if not _NAME.fullmatch(name):
+    """Refuse what is no name for a tenant."""
+    if not is_tenant_name(name):
         raise InvalidInput(
             "a tenant's name has 1 to 64 letters, digits, dots, dashes or underscores, the first a letter or digit",
             "tenant",
@@ -66,15 +71,35 @@ def check_tenant_name(name: str) -> str:
 
 
 class Tenants:
-    """The policies by name. A name that has none of its own gets the default policy."""
+    """The policies by name. A name that has none of its own gets the default policy.
+
+    What settings give is the base; `override` puts another policy in its place while everything runs.
+    """
 
     def __init__(self, default: Tenant | None = None, named: tuple[Tenant, ...] = ()) -> None:
         self.default = default = default or Tenant()
         self.named = named
-        self._named = {tenant.name: tenant for tenant in named}
+        self.live_timeout_ms = 0
+        """The longest deadline of an attempt among all policies that came while this ran, also those that went."""
+        self._bases = {tenant.name: tenant for tenant in named}
+        self._named = dict(self._bases)
         # Bounded: anybody may make up names.
         self._unnamed = lru_cache(maxsize=1_024)(lambda name: msgspec.structs.replace(default, name=name))
 
     def policy(self, name: str) -> Tenant:
         """The policy of `name`, which has been checked by `check_tenant_name`."""
         return self._named.get(name) or self._unnamed(name)
+
+    def base(self, name: str) -> Tenant:
+        """The policy that the settings give it."""
+        return self._bases.get(name) or self._unnamed(name)
+
+    def override(self, name: str, policy: Tenant | None) -> None:
+        """From now on this is its policy; None: the one of the settings again."""
+        if policy is not None:
+            self._named[name] = policy
+            self.live_timeout_ms = max(self.live_timeout_ms, policy.timeout_ms)
+        elif name in self._bases:
+            self._named[name] = self._bases[name]
+        else:
+            self._named.pop(name, None)

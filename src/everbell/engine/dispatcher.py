@@ -54,6 +54,11 @@ class Dispatcher:
         if not flow.in_ring and flow.in_flight < flow.cap:
             self._enter_ring(flow)
 
+    def resume(self, flow: Flow) -> None:
+        """The flow may be able to start more than it could."""
+        if flow.ready and not flow.in_ring and flow.in_flight < flow.cap:
+            self._enter_ring(flow)
+
     def begin_all(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
         """Start attempts, unless there is nothing to deliver any more."""
         entries = cast("Sequence[Entry]", deliveries)  # What channels have is what they were given.

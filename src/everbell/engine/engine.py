@@ -84,6 +84,7 @@ class Engine:
         on_broken: Callable[[BaseException], None],
     ) -> None:
         self.store = store
+        self.tenants = tenants
         self.epochs: dict[int, int] = {}
         """The partitions that are owned here, each with its epoch."""
         self.meter = Meter()
@@ -223,6 +224,10 @@ class Engine:
     def slice_tenants(self, slices: Slices) -> None:
         """Some tenants have partitions of their own from now on."""
         self._intake.slices = slices
+
+    def adopt(self, tenant: str) -> None:
+        """The tenant has another policy: what is in memory goes by it from now on, too."""
+        self.floor.adopt(tenant)
 
     def drop(self, partitions: Iterable[int]) -> None:
         """Let go of partitions at once: others own them. What is under way is attempted again there."""

@@ -218,6 +218,14 @@ class Floor:
         """All entries of these partitions."""
         return [entry for entry in self.entries.values() if entry.event.partition in partitions]
 
+    def adopt(self, tenant: str) -> None:
+        """The tenant has another policy: its flows go by it, and so do all that are in them."""
+        policy = self._tenants.policy(tenant)
+        for (name, _), flow in self._flows.items():
+            if name == tenant:
+                flow.adopt(policy)
+                self._dispatcher.resume(flow)
+
     def flow_of(self, event: Event) -> Flow:
         stem = stem_of(event.to)
         group = self._groups.get(stem)

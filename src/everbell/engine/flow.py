@@ -74,10 +74,9 @@ class Flow:
     )
 
     def __init__(self, tenant: Tenant, group: str, channel: Channel) -> None:
-        self.tenant = tenant
         self.group = group
         self.channel = channel
-        self.cap = 1 << 60 if channel.holds else tenant.in_flight * tenant.batch
+        self.adopt(tenant)
         self.held_bytes = 0
         self.in_flight = 0
         self.ready: deque[Entry] = deque()
@@ -87,6 +86,11 @@ class Flow:
         """What the last event that it had no room for would have cost."""
         self.stems: set[str] = set()
         """Of the targets of events that were left behind, some: by them a store tells what it need not read."""
+
+    def adopt(self, tenant: Tenant) -> None:
+        """Go by this policy from now on."""
+        self.tenant = tenant
+        self.cap = 1 << 60 if self.channel.holds else tenant.in_flight * tenant.batch
 
     def leave(self, event: Event) -> None:
         """An event of this flow stays in the store."""

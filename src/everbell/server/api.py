@@ -38,6 +38,8 @@ from everbell.server.routes import event_routes, queue_routes, recurrence_routes
 from everbell.server.search_api import SearchApi
 from everbell.server.search_routes import dead_routes, event_set_routes, forecast_routes, line_routes
 from everbell.server.system_api import Health, MakeBackup, SystemApi
+from everbell.server.tenants_api import PoliciesPort, TenantsApi
+from everbell.server.tenants_routes import tenant_routes
 
 _PATHS_KEPT = 1_024
 
@@ -48,7 +50,8 @@ _Matches = dict[str, tuple[Handle, tuple[str, ...], Access, str | None, Route]]
 class Api:
     """The handler of an HTTP server. `allows_handlers` where the engine is in a process that has some.
 
-    Without a `gate` it is for whoever can call it; without `keys` there are none to list, make and revoke.
+    Without a `gate` it is for whoever can call it; without `keys` there are none to list, make and revoke; without
+    `policies` those of tenants can be neither seen nor changed.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class Api:
         backup: MakeBackup | None = None,
         cluster: ClusterApi | None = None,
         keys: KeysApi | None = None,
+        policies: PoliciesPort | None = None,
         gate: Gate | None = None,
         audit: AuditLog | None = None,
         allows_handlers: bool = False,
@@ -78,6 +82,7 @@ class Api:
             *queue_routes(QueuesApi(leases)),
             *(cluster_routes(cluster) if cluster is not None else ()),
             *(key_routes(keys) if keys is not None else ()),
+            *(tenant_routes(TenantsApi(policies, tenants, operations)) if policies is not None else ()),
             *system_routes(SystemApi(health, metrics, lambda: self.document, backup)),
         )
         self._gate = gate or Gate()

@@ -18,6 +18,7 @@ from everbell.server.api import Api
 from everbell.server.audit import AuditLog
 from everbell.server.cluster_api import ClusterApi
 from everbell.server.far import FarKeys, FarLeases, FarOperations
+from everbell.server.far_policies import FarPolicies
 from everbell.server.gate import Gate
 from everbell.server.gateways import GatewayPlan
 from everbell.server.http import HttpServer, ServerLimits
@@ -56,6 +57,8 @@ class Gateway:
         await keys.fetch()
         tls = server_tls(plan.tls)
         tenants = Tenants(plan.default, plan.tenants)
+        policies = FarPolicies(link, tenants)
+        await policies.fetch()
         api = Api(
             FarOperations(link),
             FarLeases(link),
@@ -66,6 +69,7 @@ class Gateway:
             backup=lambda: link.call("backup"),
             cluster=ClusterApi(lambda: link.call("look"), lambda command: link.call("order", command)),
             keys=KeysApi(keys, clock, SystemEntropy()),
+            policies=policies,
             gate=Gate(keys.ring, may_be_open=plan.may_be_open),
             audit=AuditLog(plan.audit, plan.audit_file, clock),
         )
@@ -75,7 +79,7 @@ class Gateway:
         if tls is not None:
             loop.add_signal_handler(signal.SIGHUP, renew_certificate, tls, plan.tls)
         await server.start(socket.socket(fileno=plan.listener), tls)
-        following = [asyncio.create_task(work) for work in (self._keep_looking(link), keys.follow())]
+        following = [asyncio.create_task(work) for work in (self._keep_looking(link), keys.follow(), policies.follow())]
         await stop.wait()
         for task in following:
             task.cancel()

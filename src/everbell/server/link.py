@@ -19,7 +19,7 @@ from msgspec import Raw, Struct
 import everbell.errors
 from everbell.channels.queue import Lease
 from everbell.core.access import AccessKey
-from everbell.core.cluster import Command
+from everbell.core.cluster import Command, Policy
 from everbell.core.cluster.view import ClusterView
 from everbell.core.event import Event, Record, Repeat, Status
 from everbell.core.retry import Outcome, Retry
@@ -158,6 +158,9 @@ CALLS: dict[str, Call] = {
     "keys": Call(tuple[int], tuple[int, tuple[AccessKey, ...]]),
     "put_key": Call(tuple[AccessKey], None),
     "drop_key": Call(tuple[str], None),
+    "policies": Call(tuple[int], tuple[int, dict[str, Policy]]),
+    "put_policy": Call(tuple[str, bytes, int | None], int),
+    "drop_policy": Call(tuple[str, int | None], None),
 }
 
 _ARGUMENTS = {name: msgspec.msgpack.Decoder(call.arguments) for name, call in CALLS.items()}

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from everbell.core.access import AccessKey
-from everbell.core.cluster import Command
+from everbell.core.cluster import Command, Policy
 from everbell.core.cluster.view import ClusterView
 from everbell.core.spec import Draft
 from everbell.engine.port import LeasesPort, OperationsPort, Seen
 from everbell.server.keys_api import KeysPort
 from everbell.server.link import CALLS, PackedChange, PackedLine, PackedSeen, Scheduled, pack_error
 from everbell.server.system_api import Health, MakeBackup
+from everbell.server.tenants_api import PoliciesPort
 
-KEYS_WAIT_S = 10.0
-"""How long a gateway waits for keys to change before it asks again."""
+CHANGE_WAIT_S = 10.0
+"""How long a gateway waits for keys or policies to change before it asks again."""
 
 
 class ClusterPort(Protocol):
@@ -32,6 +33,12 @@ class ChangingKeys(KeysPort, Protocol):
     async def changed(self, version: int, timeout_s: float) -> tuple[int, tuple[AccessKey, ...]]: ...
 
 
+class ChangingPolicies(PoliciesPort, Protocol):
+    """The policies of tenants, and when they change."""
+
+    async def changed(self, version: int, timeout_s: float) -> tuple[int, Mapping[str, Policy]]: ...
+
+
 class Near:
     """Serves links."""
 
@@ -44,6 +51,7 @@ class Near:
         health: Callable[[], Health],
         cluster: ClusterPort | None = None,
         keys: ChangingKeys | None = None,
+        policies: ChangingPolicies | None = None,
     ) -> None:
         self._operations = operations
         self._leases = leases
@@ -52,6 +60,7 @@ class Near:
         self._health = health
         self._cluster = cluster
         self._keys = keys
+        self._policies = policies
 
     async def serve(self, method: str, arguments: tuple[Any, ...]) -> Any:
         """Carry out one of `CALLS`."""
@@ -77,6 +86,8 @@ class Near:
                 return await getattr(self._cluster, method)(*arguments)
             case "keys" | "put_key" | "drop_key":
                 return await self._about_keys(method, *arguments)
+            case "policies" | "put_policy" | "drop_policy":
+                return await self._about_policies(method, *arguments)
             case "lease" | "acknowledge" | "fail" | "give_back" | "extend":
                 return await getattr(self._leases, method)(*arguments)
             case _:
@@ -91,7 +102,17 @@ class Near:
             case "drop_key":
                 return await self._keys.drop(argument)
             case _:
-                return await self._keys.changed(argument, KEYS_WAIT_S)
+                return await self._keys.changed(argument, CHANGE_WAIT_S)
+
+    async def _about_policies(self, method: str, *arguments: Any) -> Any:
+        assert self._policies is not None, "only gateways ask, and they have a node behind them"
+        match method:
+            case "put_policy":
+                return await self._policies.put(*arguments)
+            case "drop_policy":
+                return await self._policies.drop(*arguments)
+            case _:
+                return await self._policies.changed(arguments[0], CHANGE_WAIT_S)
 
     async def _change(self, tenant: str, event_id: str, change: PackedChange, version: int | None) -> PackedSeen:
         return PackedSeen.pack(await self._operations.change(tenant, event_id, change.unpack(), version))

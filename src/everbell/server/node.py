@@ -22,6 +22,7 @@ from everbell.channels.http_client import HttpPool
 from everbell.clock import SystemClock
 from everbell.cluster.cluster import Cluster, Meeting
 from everbell.cluster.keys import ClusterKeys
+from everbell.cluster.policies import ClusterPolicies
 from everbell.cluster.tls import peer_tls
 from everbell.core.time import format_instant
 from everbell.engine.engine import Engine
@@ -100,9 +101,11 @@ class Node:
         if cluster is None:
             return await self._give_up(engine)
         keys = ClusterKeys(cluster.node.player, cluster.order)
+        policies = ClusterPolicies(cluster.node.player, cluster.write)
         if settings.bootstrap_key:
             await ensure_operator(keys, settings.bootstrap_key, self._clock, self._entropy)
-        front = await (self._start_gateways if settings.gateways else self._start_server)(cluster, keys, listener)
+        start = self._start_gateways if settings.gateways else self._start_server
+        front = await start(cluster, keys, policies, listener)
         ready(url)
         await self._stop.wait()
         if self._halted is not None or engine.broken is not None:
@@ -153,7 +156,9 @@ class Node:
         self._halted = reason
         self._stop.set()
 
-    async def _start_server(self, cluster: Cluster, keys: ClusterKeys, listener: socket.socket) -> HttpServer:
+    async def _start_server(
+        self, cluster: Cluster, keys: ClusterKeys, policies: ClusterPolicies, listener: socket.socket
+    ) -> HttpServer:
         settings = self._settings
         api = Api(
             cluster.operations,
@@ -165,6 +170,7 @@ class Node:
             backup=self._backup,
             cluster=ClusterApi(cluster.look, cluster.order),
             keys=KeysApi(keys, self._clock, self._entropy),
+            policies=policies,
             gate=Gate(keys.ring, may_be_open=settings.may_be_open),
             audit=AuditLog(settings.audit, settings.audit_file, self._clock),
         )
@@ -176,8 +182,11 @@ class Node:
             self._on_hangup = partial(renew_certificate, self._tls, settings.tls)
         return server
 
-    async def _start_gateways(self, cluster: Cluster, keys: ClusterKeys, listener: socket.socket) -> Gateways:
-        near = Near(cluster.operations, cluster.leases, self._backup, self._metrics, self._health, cluster, keys)
+    async def _start_gateways(
+        self, cluster: Cluster, keys: ClusterKeys, policies: ClusterPolicies, listener: socket.socket
+    ) -> Gateways:
+        operations, leases = cluster.operations, cluster.leases
+        near = Near(operations, leases, self._backup, self._metrics, self._health, cluster, keys, policies)
         gateways = Gateways(self._settings, listener, near.serve)
         await gateways.start()
         self._on_hangup = gateways.renew_certificate

@@ -164,7 +164,7 @@ def _refine_durations(schema: Any) -> None:
 def _operation(route: Route, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
     operation: dict[str, Any] = {"operationId": route.name, "summary": route.summary}
     if route.access != "open":
-        operation["security"] = [{"key": [] if route.access == "any" else [route.access or "admin"]}]
+        operation["security"] = [{"key": [] if route.access == "any" else [_scope(route)]}]
     parameters = _path_parameters(route) + ([_IF_MATCH] if route.conditional else [])
     if route.query is not None:
         parameters += _query_parameters(route.query)
@@ -229,3 +229,7 @@ def _response(answer: Answer, schemas: dict[Any, dict[str, Any]]) -> dict[str, A
     if answer.headers:
         response["headers"] = {name: _HEADERS[name] for name in answer.headers}
     return response
+
+
+def _scope(route: Route) -> str:
+    return "admin" if route.access in (None, "operator") else route.access

@@ -17,9 +17,9 @@ Handle = Callable[..., Response | Awaitable[Response]]
 """Called with the request and the parameters of the path, in order, percent-decoded."""
 
 
-Access = Literal["open", "any", "read", "schedule", "work", "admin"]
-"""What a route asks for: nothing; any key that counts; or a scope, in the tenant of its path, or in all tenants where
-its path has none."""
+Access = Literal["open", "any", "read", "schedule", "work", "admin", "operator"]
+"""What a route asks for: nothing; any key that counts; a scope, in the tenant of its path, or in all tenants where its
+path has none; or the key of an operator, wherever the path leads."""
 
 
 class Answer(Struct, frozen=True):

@@ -93,3 +93,14 @@ def test_what_is_kept_is_bounded() -> None:
             gate.admit(Request("GET", "/", {"authorization": f"Bearer {number}"}), "read", "shop")
 
     assert len(gate._decided) <= 4_096
+
+
+def test_what_is_for_operators_is_not_for_the_admin_of_a_tenant() -> None:
+    ring = Ring()
+    _, tenants_own = ring.add("shop", "admin")
+    operator, request = ring.add("*", "admin")
+    gate = Gate(ring)
+
+    assert gate.admit(request, "operator", "shop") == operator.id
+    with pytest.raises(Forbidden):
+        gate.admit(tenants_own, "operator", "shop")

@@ -14,7 +14,7 @@ import everbell.errors
 from everbell.channels.http_message import HttpFailure
 from everbell.channels.queue import Lease
 from everbell.core.access import AccessKey
-from everbell.core.cluster import Drain, Partition, Value
+from everbell.core.cluster import Drain, Partition, Policy, Value
 from everbell.core.cluster.view import view_of
 from everbell.core.event import Event, Record, Repeat
 from everbell.core.occurrence import occurrence_of
@@ -80,6 +80,9 @@ EXAMPLES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "keys": ((3,), (4, (KEY,))),
     "put_key": ((KEY,), None),
     "drop_key": ((KEY.id,), None),
+    "policies": ((3,), (4, {"shop": Policy(7, b"{}")})),
+    "put_policy": (("shop", b"{}", 7), 8),
+    "drop_policy": (("shop", None), None),
 }
 
 ERRORS = [kind for kind in vars(everbell.errors).values() if inspect.isclass(kind) and issubclass(kind, EverbellError)]

@@ -1,0 +1,48 @@
+"""Every process keeps the policies of its tenants in step with the documents in the log.
+
+A document that a process does not understand, because a newer version wrote it, changes nothing there: the tenant
+keeps the policy that it had.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from everbell.core.cluster import Policy
+from everbell.core.document import policy_over
+from everbell.core.tenant import Tenants, is_tenant_name
+from everbell.errors import EverbellError
+
+_log = logging.getLogger("everbell.cluster")
+
+
+class PolicyFollower:
+    """Keeps the policies of one process in step with the documents."""
+
+    def __init__(self, tenants: Tenants, on_change: Callable[[str], None] = lambda name: None) -> None:
+        self._tenants = tenants
+        self._on_change = on_change
+        self._documents: Mapping[str, Policy] = {}
+
+    def follow(self, documents: Mapping[str, Policy]) -> None:
+        """These are the documents now."""
+        before, self._documents = self._documents, documents
+        if documents is before:
+            return
+        for name in {**before, **documents}:
+            policy = documents.get(name)
+            if policy != before.get(name) and is_tenant_name(name):
+                self._change(name, policy)
+
+    def _change(self, name: str, policy: Policy | None) -> None:
+        tenants = self._tenants
+        try:
+            document = None if policy is None else msgspec.json.decode(policy.document)
+            tenants.override(name, None if document is None else policy_over(tenants.base(name), document))
+        except (EverbellError, msgspec.MsgspecError) as unclear:
+            _log.error("tenant %s keeps the policy it had; its document is not understood here: %s", name, unclear)
+            return
+        self._on_change(name)

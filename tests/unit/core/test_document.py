@@ -1,0 +1,65 @@
+"""Policy documents: what they override, what they leave alone, and that secrets stay hidden."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+import msgspec
+import pytest
+
+from everbell.core.document import hidden, merged, policy_over, restored, sources
+from everbell.core.policy import TenantSpec, format_size, parse_size, spec_of, tenant_of
+from everbell.core.retry import Retry
+from everbell.core.tenant import Limits, Tenant
+from everbell.errors import InvalidInput
+
+SECRET = "whsec_" + b64encode(b"s" * 24).decode()
+OTHER = "whsec_" + b64encode(b"t" * 25).decode()
+BASE = Tenant("shop", to="queue:work", retry=Retry(5, 1_000, 60_000), limits=Limits(payload_bytes=1_000, rate=7))
+
+
+def test_every_field_comes_back_from_its_words() -> None:
+    for tenant in (Tenant(), BASE, Tenant(secrets=(SECRET,), limits=Limits(horizon_ms=90_000, pending=3))):
+        assert tenant_of(tenant.name, spec_of(tenant)) == tenant
+        assert policy_over(tenant, {}) == tenant
+
+
+def test_a_document_overrides_field_by_field() -> None:
+    policy = policy_over(BASE, {"retry": {"max_attempts": 9}, "limits": {"payload": "2kB"}, "timeout": "1s"})
+
+    assert policy.retry == Retry(9, 1_000, 60_000)
+    assert (policy.limits.payload_bytes, policy.limits.rate) == (2_000, 7)
+    assert (policy.timeout_ms, policy.to, policy.name) == (1_000, "queue:work", "shop")
+    assert policy_over(BASE, {"to": None}).to is None
+
+
+def test_who_decides_a_field_is_told() -> None:
+    told = sources(BASE, {"timeout": "1s"})
+
+    assert (told["timeout"], told["to"], told["batch"]) == ("document", "settings", "default")
+    assert set(told) == {field.name for field in msgspec.structs.fields(TenantSpec)}
+
+
+@pytest.mark.parametrize("document", [{"retries": 3}, {"limits": {"size": 3}}, {"batch": 0}, {"to": "nowhere"}])
+def test_what_is_wrong_is_refused(document: dict[str, object]) -> None:
+    with pytest.raises(InvalidInput):
+        policy_over(BASE, document)
+
+
+def test_secrets_are_shown_by_their_end_and_kept_by_it() -> None:
+    policy = policy_over(BASE, {"secrets": [SECRET, OTHER]})
+    shown = hidden(policy).secrets
+
+    assert shown == (f"whsec_…{SECRET[-4:]}", f"whsec_…{OTHER[-4:]}")
+    assert restored({"secrets": [shown[1]], "batch": 2}, policy.secrets) == {"secrets": [OTHER], "batch": 2}
+    with pytest.raises(InvalidInput, match="none of the tenant's secrets"):
+        restored({"secrets": ["whsec_…nope"]}, policy.secrets)
+
+
+def test_tables_are_merged_inside_too() -> None:
+    assert merged({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"c": 4}, "e": 5}) == {"a": 1, "b": {"c": 4, "d": 3}, "e": 5}
+
+
+@pytest.mark.parametrize("size", [0, 1, 1_000, 1_024, 256 << 10, 3 << 20, (3 << 20) + 1, 1 << 30])
+def test_sizes_come_back_from_their_words(size: int) -> None:
+    assert parse_size(format_size(size), "size") == size

@@ -164,7 +164,8 @@ def _refine_durations(schema: Any) -> None:
 def _operation(route: Route, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
     operation: dict[str, Any] = {"operationId": route.name, "summary": route.summary}
     if route.access != "open":
-        operation["security"] = [{"key": [] if route.access == "any" else [_scope(route)]}]
+        # Nobody needs a key as long as there is none: the empty requirement says so.
+        operation["security"] = [{}, {"key": [] if route.access == "any" else [_scope(route)]}]
     parameters = _path_parameters(route) + ([_IF_MATCH] if route.conditional else [])
     if route.query is not None:
         parameters += _query_parameters(route.query)

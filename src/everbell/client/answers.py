@@ -230,7 +230,7 @@ class Exported(Struct, frozen=True):
 class Health(Struct, frozen=True):
     """The state of a server: it takes work when it is ready."""
 
-    state: Literal["starting", "ready", "stopping", "broken"]
+    state: Literal["starting", "ready", "away", "stopping", "broken"]
     reason: str | None = None
 
 

@@ -40,7 +40,7 @@ from everbell.engine.partition import Partition
 from everbell.engine.quotas import Quotas
 from everbell.engine.scribe import Scribe, failing
 from everbell.entropy import Entropy
-from everbell.errors import EverbellError, StoreUnavailable
+from everbell.errors import EverbellError, StoreError, StoreUnavailable
 from everbell.stores.port import Counts, Store
 
 _log = logging.getLogger("everbell.engine")
@@ -291,6 +291,16 @@ class Engine:
     def _near_at(self) -> int:
         """What is due until then belongs into memory."""
         return self._clock.now() + self._settings.lookahead_ms
+
+    @property
+    def trouble(self) -> tuple[StoreError, int] | None:
+        """Why the store takes nothing, and for how many milliseconds already; None while all is well."""
+        return self._scribe.trouble
+
+    def overdue_ms(self) -> int:
+        """How long the oldest due event has been waiting to be read, or for its turn, or for room; about."""
+        now = self._clock.now()
+        return max(now - min(self._loader.next_at() or now, self.floor.oldest_at()), 0)
 
     def _tick(self) -> None:
         """Time has passed: move the loader's front, and look after what is done now and then."""

@@ -8,14 +8,14 @@ sequence, also while a change of it is being stored, so no event can be in memor
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from operator import attrgetter
 
 from everbell.channels.port import Channel
-from everbell.core.event import Event
+from everbell.core.event import Event, position_at
 from everbell.core.target import group_of, stem_of
 from everbell.core.tenant import Tenants
-from everbell.engine.agenda import Agenda
+from everbell.engine.agenda import NEVER, Agenda
 from everbell.engine.dispatcher import Dispatcher
 from everbell.engine.entry import Entry, Phase
 from everbell.engine.flow import Budget, Flow
@@ -26,6 +26,8 @@ _partition_of = attrgetter("partition")
 
 _FLOWS_KEPT = 10_000
 _STEMS_KEPT = 10_000
+_STARVED_ASKED = 100
+"""Of how many starved flows, those that have waited longest, it is said since when."""
 
 
 class Floor:
@@ -246,6 +248,13 @@ class Floor:
         except EverbellError:
             # Checked when it came in; if rules have tightened since, it still has to end in a recorded state.
             return target
+
+    def oldest_at(self) -> int:
+        """When the first of those was due that wait for a slot of their target, or in the store for room."""
+        times = [flow.ready[0].event.run_at for flow in self._flows.values() if flow.ready]
+        for flow in islice(self.starved, _STARVED_ASKED):
+            times.extend(position_at(skip.position) for skip in flow.skips.values())
+        return min(times, default=NEVER)
 
     def flows(self) -> list[Flow]:
         return list(self._flows.values())

@@ -85,6 +85,7 @@ class Scribe:
         """What is being written."""
         self._full: StoreFull | StoreUnavailable | None = None
         """Why nothing can be stored for the moment."""
+        self._full_since_s = 0.0
         self._broken: StoreError | None = None
         self._full_until_s = 0.0
         """When it is worth a try again."""
@@ -138,6 +139,13 @@ class Scribe:
         self.read(tell, failing(stored))
         await stored
 
+    @property
+    def trouble(self) -> tuple[StoreError, int] | None:
+        """Why nothing can be stored, and for how many milliseconds already; None while all is well."""
+        if self._full is None:
+            return None
+        return self._full, int((_now_s() - self._full_since_s) * 1_000)
+
     def nudge(self) -> None:
         """There may be idle work."""
         self._wake.set()
@@ -173,6 +181,8 @@ class Scribe:
             try:
                 with self._watched():
                     await read()
+                if isinstance(self._full, StoreUnavailable):
+                    self._full = None  # It is back.
             except StoreUnavailable as away:
                 self._reads.appendleft((0, read, failed))
                 self._pause(away)
@@ -245,9 +255,7 @@ class Scribe:
             self._group = []
             # New events are refused first, for there may be room for everything else: the store keeps some in reserve.
             had_new = any(unit.is_new for unit in group)
-            self._full, self._full_until_s = full, 0.0
-            if not had_new:
-                self._pause(full)
+            self._fail(full, 0.0 if had_new else _now_s() + _FULL_RETRY_S)
             self._hold(group, full, refuse_changes=not had_new)
         else:
             self._group = []
@@ -267,12 +275,13 @@ class Scribe:
 
     def _refuse_new(self) -> None:
         """The store does not answer. What it was given may be stored or not; what waits behind that is not."""
-        self._full, self._full_until_s = StoreUnavailable("the store does not answer"), inf
+        away = StoreUnavailable("the store does not answer")
+        self._fail(away, inf)
         waiting = list(self._intake)
         self._intake.clear()
         self._intake_size = 0
         for unit in waiting:
-            unit.done(self._full)
+            unit.done(away)
 
     def _give_up(self, broken: StoreError) -> None:
         """Tell everybody who waits that the outcome is unknown. What has happened already is left as it is stored."""
@@ -304,8 +313,12 @@ class Scribe:
 
     def _pause(self, why: StoreFull | StoreUnavailable) -> None:
         """Try again in a while."""
-        self._full = why
-        self._full_until_s = _now_s() + _FULL_RETRY_S
+        self._fail(why, _now_s() + _FULL_RETRY_S)
+
+    def _fail(self, why: StoreFull | StoreUnavailable, until_s: float) -> None:
+        if self._full is None:
+            self._full_since_s = _now_s()
+        self._full, self._full_until_s = why, until_s
 
     def _hold(self, group: list[Unit], full: StoreError, *, refuse_changes: bool) -> None:
         """Refuse what can be refused, and keep the rest, in its order, for another try."""

@@ -33,6 +33,7 @@ from everbell.server.access import ensure_operator, refuse_strangers
 from everbell.server.api import Api
 from everbell.server.audit import AuditLog
 from everbell.server.cluster_api import ClusterApi
+from everbell.server.diagnosis import diagnose, disk_health
 from everbell.server.gate import Gate
 from everbell.server.gateways import Gateways
 from everbell.server.http import HttpServer, ServerLimits
@@ -201,14 +202,9 @@ class Node:
 
     def _health(self) -> Health:
         if self._engine is None or self._cluster is None:
-            return Health("starting")
-        if self._engine.broken is not None:
-            return Health("broken", str(self._engine.broken))
-        if self._stopping:
-            return Health("stopping")
-        if not self._cluster.node.is_member:
-            return Health("starting", "this node lost its place in the cluster, and is joining again")
-        return Health("ready")
+            return Health("starting", "the store is open; the node is not in the cluster yet")
+        disk = disk_health(self._settings.store, self._settings.reserve_disk_bytes)
+        return diagnose(self._engine, self._cluster.node, disk, self._clock.now(), is_stopping=self._stopping)
 
     def _metrics(self) -> str:
         return "" if self._engine is None else render(self._engine, self._cluster)

@@ -236,7 +236,7 @@ def system_routes(system: SystemApi) -> tuple[Route, ...]:
             system.readyz,
             "readyz",
             "Whether requests are welcome",
-            (Answer(200, "they are", (Health,)), Answer(503, "it starts or stops", (Health,))),
+            (Answer(200, "they are", (Health,)), Answer(503, "it says what is in the way", (Health,))),
             access="open",
         ),
         Route(

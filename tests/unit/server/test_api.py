@@ -66,7 +66,7 @@ def test_head_is_get_without_the_body() -> None:
 
 @pytest.mark.parametrize(
     ("state", "alive", "ready"),
-    [("starting", 200, 503), ("ready", 200, 200), ("stopping", 200, 503), ("broken", 503, 503)],
+    [("starting", 200, 503), ("ready", 200, 200), ("away", 200, 503), ("stopping", 200, 503), ("broken", 503, 503)],
 )
 def test_health(state: str, alive: int, ready: int) -> None:
     async def test(caller: Caller) -> None:

@@ -1,0 +1,88 @@
+"""What is wrong with a node, if anything: its parts are looked at, and the worst of them is the node's state.
+
+Rules. Only a broken store makes `/healthz` fail, because only then does a restart help. A store that is away, or a lost
+place in the cluster, makes a node unready: whatever it were asked would be refused. A full disk or a long backlog does
+not, for workers still have to report what they did; it is said all the same. Anybody may ask, so nothing here names
+tenants or targets, and what a driver said is looked through for secrets.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from everbell.cluster.node import ClusterNode
+from everbell.core.time import format_instant
+from everbell.engine.engine import Engine
+from everbell.errors import StoreFull
+from everbell.log_lines import redacted
+from everbell.server.system_api import BacklogHealth, ClusterHealth, DiskHealth, Health, StoreHealth
+from everbell.stores.rocksdb_directory import free_bytes
+
+OVERDUE_MS_MAX = 60_000
+"""What has waited longer than this is worth a word."""
+
+
+def diagnose(engine: Engine, node: ClusterNode, disk: DiskHealth | None, now: int, *, is_stopping: bool) -> Health:
+    """The state of a node that is in a cluster, with its parts."""
+    store = store_health(engine, now)
+    cluster = cluster_health(engine, node)
+    parts = (node.settings.name, store, disk, cluster, backlog_health(engine))
+    if store.state == "broken":
+        return Health("broken", store.reason, *parts)
+    if is_stopping:
+        return Health("stopping", f"waiting for {engine.dispatcher.in_flight} attempts that are under way", *parts)
+    if store.state == "away":
+        return Health("away", f"the store cannot be used: {store.reason}", *parts)
+    if not cluster.is_member:
+        return Health("starting", cluster.reason, *parts)
+    if not cluster.ok:
+        return Health("away", cluster.reason, *parts)
+    return Health("ready", None, *parts)
+
+
+def store_health(engine: Engine, now: int) -> StoreHealth:
+    """Whether the store takes what it is given."""
+    if engine.broken is not None:
+        return StoreHealth("broken", redacted(str(engine.broken)))
+    if engine.trouble is None:
+        return StoreHealth("ok")
+    why, for_ms = engine.trouble
+    return StoreHealth(
+        "full" if isinstance(why, StoreFull) else "away", redacted(str(why)), format_instant(now - for_ms)
+    )
+
+
+def cluster_health(engine: Engine, node: ClusterNode) -> ClusterHealth:
+    """Whether this node has its place, and may act."""
+    reason = None
+    if not node.is_member:
+        reason = "this node lost its place in the cluster, and is joining again"
+    elif not node.lease_left_ms:
+        reason = "this node could not renew its lease, so it stands still"
+    figures = (node.is_member, len(engine.epochs), node.lease_left_ms, node.log_lag_ms)
+    return ClusterHealth(reason is None, *figures, reason)
+
+
+def disk_health(store: str, reserve_bytes: int) -> DiskHealth | None:
+    """The room that an embedded store has; None where the store is elsewhere."""
+    scheme, _, path = store.partition(":")
+    if scheme != "rocksdb":
+        return None
+    try:
+        free = free_bytes(Path(path).expanduser())
+    except OSError as wrong:
+        return DiskHealth(False, 0, reserve_bytes, f"the directory of the store cannot be looked at: {wrong.strerror}")
+    if free >= reserve_bytes:
+        return DiskHealth(True, free, reserve_bytes)
+    return DiskHealth(
+        False, free, reserve_bytes, "new events are refused, so that stored ones can be finished: make room"
+    )
+
+
+def backlog_health(engine: Engine) -> BacklogHealth:
+    """How far behind the time this node is."""
+    overdue_ms = engine.overdue_ms()
+    reason = None
+    if overdue_ms > OVERDUE_MS_MAX:
+        reason = f"the oldest due event has been waiting for {overdue_ms // 1_000} s: a target is down, or too slow"
+    return BacklogHealth(reason is None, overdue_ms, len(engine.floor.starved), engine.dispatcher.in_flight, reason)

@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 DEFAULT_URL = "http://127.0.0.1:8420"
 
+_ONCE_KEY = re.compile(r"[!#-+\--~]{1,255}", re.ASCII)
 _TOKEN = re.compile(r"[!-~]+", re.ASCII)
 
 
@@ -44,4 +45,8 @@ class Address:
             headers["content-type"] = call.content_type
         if call.version is not None:
             headers["if-match"] = f'"{call.version}"'
+        if call.once_key is not None:
+            if not _ONCE_KEY.fullmatch(call.once_key):
+                raise InvalidInput("is up to 255 of ASCII without spaces, quotes and commas", "idempotency_key")
+            headers["idempotency-key"] = call.once_key
         return headers

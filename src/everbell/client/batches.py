@@ -28,14 +28,19 @@ _NONE_ACCEPTED = 422
 
 
 def schedule_batches(
-    tenant: str, events: Iterable[Mapping[str, Any]], *, batch: int = BATCH_EVENTS
+    tenant: str,
+    events: Iterable[Mapping[str, Any]],
+    *,
+    batch: int = BATCH_EVENTS,
+    idempotency_key: str | None = None,
 ) -> Iterator[Call[Batch] | Batch]:
     """Schedule many events, each a dict of the arguments of `schedule`; tells for each its id, or why it was refused.
 
     An event that is refused harms no other. A batch in which every event has an `id` of your own is repeated when its
-    answer was lost; otherwise that raises `Unreachable`, and what became of that one batch is unknown.
+    answer was lost; otherwise that raises `Unreachable`, and what became of that one batch is unknown. With an
+    `idempotency_key` every batch is repeated, and so may be the whole call, with the same events in the same order.
     """
-    filling = _Filling(0)
+    filling = _Filling(0, idempotency_key)
     for index, event in enumerate(events):
         try:
             line = encode_event(event)
@@ -44,11 +49,11 @@ def schedule_batches(
         else:
             if filling.size_bytes and filling.size_bytes + len(line) > BATCH_BYTES_MAX:
                 yield filling.batch(tenant)
-                filling = _Filling(index)
+                filling = _Filling(index, idempotency_key)
             filling.add(index, line, event.get("id") is not None)
         if filling.count >= batch:
             yield filling.batch(tenant)
-            filling = _Filling(index + 1)
+            filling = _Filling(index + 1, idempotency_key)
     if filling.count:
         yield filling.batch(tenant)
 
@@ -56,8 +61,9 @@ def schedule_batches(
 class _Filling:
     """A batch that is being filled; `first` is the index of its first event."""
 
-    def __init__(self, first: int) -> None:
+    def __init__(self, first: int, once_key: str | None) -> None:
         self._first = first
+        self._once_key = None if once_key is None else f"{once_key}/{first}"
         self._lines: list[bytes] = []
         self._indexes: list[int] = []
         self._refused: list[Refusal] = []
@@ -87,7 +93,8 @@ class _Filling:
             self._parse,
             b"\n".join(self._lines),
             "application/x-ndjson",
-            repeatable=self._repeatable,
+            once_key=self._once_key,
+            repeatable=self._repeatable or self._once_key is not None,
             also=(_NONE_ACCEPTED,),
         )
 

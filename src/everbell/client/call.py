@@ -44,6 +44,8 @@ class Call(Generic[T]):
     content_type: str = "application/json"
     version: int | None = None
     """The version of the event that the call is about, if the caller named one."""
+    once_key: str | None = None
+    """The `Idempotency-Key`, if the caller gave one."""
     repeatable: bool = False
     """Whether doing it twice is the same as doing it once."""
     also: tuple[int, ...] = ()

@@ -47,15 +47,17 @@ def schedule(
     repeat: Repeating | None = None,
     expires: Duration | None = None,
     content_type: str | None = None,
+    idempotency_key: str | None = None,
 ) -> Call[Scheduled]:
     """Schedule one event, due `at` a time or `in_` a while.
 
     The payload is anything that JSON can say, or bytes (then `content_type` says of which kind). With an `id` of your
-    own, scheduling it again is harmless: that is how to be sure after an answer was lost. Without one, a lost answer
-    raises `Unreachable`, and whether the event was stored is unknown.
+    own, or an `idempotency_key`, scheduling it again is harmless: that is how to be sure after an answer was lost.
+    Without either, a lost answer raises `Unreachable`, and whether the event was stored is unknown.
     """
-    body = encode_event(locals(), without=("tenant",))
-    return Call("POST", events_path(tenant), _scheduled, body, repeatable=id is not None)
+    body = encode_event(locals(), without=("tenant", "idempotency_key"))
+    repeatable = id is not None or idempotency_key is not None
+    return Call("POST", events_path(tenant), _scheduled, body, once_key=idempotency_key, repeatable=repeatable)
 
 
 def put(

@@ -9,11 +9,12 @@ from msgspec import Meta, Struct
 
 from everbell.core.spec import Draft, EventSpec
 from everbell.engine.port import OperationsPort, Seen
-from everbell.errors import EverbellError, InvalidInput, Throttled
+from everbell.errors import Conflict, EverbellError, InvalidInput, Throttled
 from everbell.server.batch_body import Read, read_batch
 from everbell.server.bodies import check_content_type
 from everbell.server.edge import Edge, trace_of
 from everbell.server.message import Request, Response
+from everbell.server.once import mismatch, once_id
 from everbell.server.views import json_response
 
 _BREATH_EVENTS = 1_000
@@ -50,13 +51,16 @@ class BatchApi:
         """201 when all were accepted, 207 when some were, 422 when none was."""
         check_content_type(request, lines=True)
         batch = read_batch(request.body, self._edge.policy(tenant).limits.batch_events)
-        places, drafts, errors = await self._drafts(batch, tenant, trace_of(request))
+        once = once_id(request)
+        places, drafts, errors = await self._drafts(batch, tenant, trace_of(request), once)
         ids: list[str | None] = [None] * len(batch)
         for place, result in zip(places, await self._scheduled(tenant, drafts), strict=True):
             if isinstance(result, str):
                 ids[place] = result
             elif isinstance(result, Seen):
                 ids[place] = result.event.id
+            elif once is not None and isinstance(result, Conflict) and _is_of(once, batch[place]):
+                errors[place] = mismatch()
             else:
                 errors[place] = result
         if len(errors) == len(batch):
@@ -64,7 +68,7 @@ class BatchApi:
         return _answer(ids, errors)
 
     async def _drafts(
-        self, batch: Read, tenant: str, trace: str | None
+        self, batch: Read, tenant: str, trace: str | None, once: str | None
     ) -> tuple[list[int], list[Draft], dict[int, EverbellError]]:
         """Where the good ones are, their drafts, and what is wrong with the others."""
         places: list[int] = []
@@ -80,6 +84,8 @@ class BatchApi:
                 if not isinstance(spec, EventSpec):
                     errors[place] = spec
                     continue
+                if once is not None and spec.id is None:
+                    spec.id = f"{once}:{place}"
                 try:
                     drafts.append(checked(spec, policy, now, trace))
                     places.append(place)
@@ -89,6 +95,11 @@ class BatchApi:
 
     async def _scheduled(self, tenant: str, drafts: list[Draft]) -> list[str | Seen | EverbellError]:
         return await self._operations.schedule_ids(tenant, drafts) if drafts else []
+
+
+def _is_of(once: str, spec: EventSpec | EverbellError) -> bool:
+    """Whether an event got its id from the key of the request."""
+    return isinstance(spec, EventSpec) and spec.id is not None and spec.id.startswith(once)
 
 
 def _raise_if_not_at_fault(errors: dict[int, EverbellError]) -> None:

@@ -6,20 +6,22 @@ each request.
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Awaitable
 from typing import Literal
 
 from msgspec import Struct
 
 from everbell.core.event import Record
 from everbell.core.ids import PREFIX, is_made
-from everbell.core.spec import ChangeSpec, EventSpec
+from everbell.core.spec import ChangeSpec, Draft, EventSpec
 from everbell.engine.port import OperationsPort
 from everbell.errors import Conflict, InvalidInput, NotFound, VersionMismatch
 from everbell.server.bodies import ANY_VERSION, Body, if_match, read_query, version_of
 from everbell.server.edge import Edge, check_id, trace_of
 from everbell.server.gatherer import Gatherer
 from everbell.server.message import Request, Response
+from everbell.server.once import HEADER, mismatch, once_id
+from everbell.server.problem import problem_of
 from everbell.server.views import event_response, json_response, trial_view
 
 
@@ -39,11 +41,18 @@ class EventsApi:
         self._specs = Body(EventSpec)
         self._changes = Body(ChangeSpec)
 
-    def schedule(self, request: Request, tenant: str) -> asyncio.Future[Response]:
-        """Schedule one; a repeated request with the same id finds what the first one made."""
+    def schedule(self, request: Request, tenant: str) -> Awaitable[Response]:
+        """Schedule one; a repeated request with the same id or key finds what the first one made."""
         spec = self._specs.read(request)
         trace = trace_of(request) if "traceparent" in request.headers else None
+        if HEADER in request.headers and spec.id is None:
+            spec.id = once_id(request)
+            return self._schedule_once(tenant, self._edge.draft(spec, tenant, trace))
         return self._gatherer.add(tenant, self._edge.draft(spec, tenant, trace))
+
+    async def _schedule_once(self, tenant: str, draft: Draft) -> Response:
+        response = await self._gatherer.add(tenant, draft)
+        return problem_of(mismatch()) if response.status == Conflict.status else response
 
     async def put(self, request: Request, tenant: str, event_id: str) -> Response:
         """Create the event, or put what is sent in its place."""

@@ -95,6 +95,12 @@ _IF_MATCH = {
     "description": "the ETag of the version that is meant, or *: any",
     "schema": {"type": "string", "pattern": r'^("[1-9][0-9]{0,17}"|\*)$'},
 }
+_ONCE = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "makes repeating the request safe: events without an id of their own are scheduled once for it",
+    "schema": {"type": "string", "pattern": "^[!#-+--~]{1,255}$"},
+}
 _HEADERS = {
     "location": {"description": "the path of the event", "schema": {"type": "string"}},
     "etag": {"description": "the event's version, in quotes", "schema": {"type": "string"}},
@@ -166,7 +172,7 @@ def _operation(route: Route, schemas: dict[Any, dict[str, Any]]) -> dict[str, An
     if route.access != "open":
         # Nobody needs a key as long as there is none: the empty requirement says so.
         operation["security"] = [{}, {"key": [] if route.access == "any" else [_scope(route)]}]
-    parameters = _path_parameters(route) + ([_IF_MATCH] if route.conditional else [])
+    parameters = _path_parameters(route) + ([_IF_MATCH] if route.conditional else []) + ([_ONCE] if route.once else [])
     if route.query is not None:
         parameters += _query_parameters(route.query)
     if parameters:

@@ -53,6 +53,8 @@ class Route(Struct, frozen=True):
     body_required: bool = True
     conditional: bool = False
     """Whether it heeds `If-Match`."""
+    once: bool = False
+    """Whether it heeds `Idempotency-Key`."""
     access: Access | None = None
     """What it takes to use it. A route that does not say is only for operators."""
     routine: bool = False

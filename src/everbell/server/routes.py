@@ -45,6 +45,7 @@ def event_routes(events: EventsApi) -> tuple[Route, ...]:
             ),
             (409, 413, 415, 422, 429, 507),
             body=EventSpec,
+            once=True,
             access="schedule",
             routine=True,
         ),

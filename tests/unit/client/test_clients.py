@@ -280,6 +280,20 @@ def test_scheduling_is_repeated_only_with_an_id(shell: Any) -> None:
     assert [asked.json.get("id") for asked in server.asked] == ["mine", "mine", None]
 
 
+def test_scheduling_is_repeated_with_a_key_of_its_own(shell: Any) -> None:
+    accepted = Answer(201, {"accepted": 1, "rejected": 0, "ids": ["a"], "errors": []})
+    script = (HangUp(), Answer(200, SCHEDULED), HangUp(), accepted, accepted)
+    with talking(shell, *script) as (client, server):
+        assert client.schedule(1, to="queue:q", in_=1, idempotency_key="k-1").id == "ev_1"
+        events = [{"payload": n, "in_": 1, "to": "queue:q"} for n in range(2)]
+        assert client.schedule_many(events, batch=1, idempotency_key="k-2").accepted == 2
+        with pytest.raises(InvalidInput, match="idempotency_key"):
+            client.schedule(1, to="queue:q", in_=1, idempotency_key="k\r\nx: y")
+    keys = [asked.headers["idempotency-key"] for asked in server.asked]
+    assert keys == ["k-1", "k-1", "k-2/0", "k-2/0", "k-2/1"]
+    assert "idempotency_key" not in server.asked[0].json
+
+
 def test_patience_has_an_end(shell: Any) -> None:
     pauses = Pauses()
     with (

@@ -41,6 +41,7 @@ class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
     to: str | None = None
     retry: RetrySpec = RetrySpec()
     on_dead: Literal["block", "park"] = "block"
+    dead_letter_to: str | None = None
     retention: Duration = "1d"
     timeout: Duration = "10s"
     lease: Duration = "30s"
@@ -54,6 +55,11 @@ def tenant_of(name: str, spec: TenantSpec) -> Tenant:
     """The policy, checked. Raises `InvalidInput` naming the field."""
     if spec.to is not None:
         group_of(spec.to)
+    if spec.dead_letter_to is not None:
+        try:
+            group_of(spec.dead_letter_to)
+        except InvalidInput as wrong:
+            raise InvalidInput(wrong.reason, "dead_letter_to") from None
     for secret in spec.secrets:
         _check_secret(secret)
     limits = spec.limits
@@ -62,6 +68,7 @@ def tenant_of(name: str, spec: TenantSpec) -> Tenant:
         to=spec.to,
         retry=retry_of(spec.retry),
         on_dead=spec.on_dead,
+        dead_letter_to=spec.dead_letter_to,
         retention_ms=parse_duration(spec.retention, "retention"),
         timeout_ms=_positive(parse_duration(spec.timeout, "timeout"), "timeout"),
         lease_ms=_positive(parse_duration(spec.lease, "lease"), "lease"),
@@ -89,6 +96,7 @@ def spec_of(tenant: Tenant) -> TenantSpec:
         to=tenant.to,
         retry=RetrySpec(retry.max_attempts, format_duration(retry.backoff_ms), format_duration(retry.max_backoff_ms)),
         on_dead=tenant.on_dead,
+        dead_letter_to=tenant.dead_letter_to,
         retention=format_duration(tenant.retention_ms),
         timeout=format_duration(tenant.timeout_ms),
         lease=format_duration(tenant.lease_ms),

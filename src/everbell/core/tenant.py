@@ -40,6 +40,8 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retry: Retry = Retry()
     on_dead: Literal["block", "park"] = "block"
     """What a dead event does to its key: block it until it is redriven or cancelled, or let the next one go."""
+    dead_letter_to: str | None = None
+    """Where the payload of an event goes when it dies."""
     retention_ms: int = DAY_MS
     """How long finished events stay visible, and how long their client-given ids stay taken."""
     timeout_ms: int = 10 * SECOND_MS

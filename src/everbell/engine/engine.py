@@ -115,6 +115,7 @@ class Engine:
         self.dispatcher.on_expired = outcomes.expired
         self.dispatcher.on_given_back = self._given_back
         outcomes.place_beside = intake.place_beside
+        outcomes.place_letter = intake.place_letter
         self.dispatcher.on_begun = self.meter.began
         floor.on_room = scribe.nudge
         floor.on_early = self._tick_for

@@ -10,6 +10,7 @@ from itertools import repeat
 from everbell.clock import Clock
 from everbell.core.event import Event, Record
 from everbell.core.ids import Slices, make_ids, partition_in
+from everbell.core.letter import letter_of
 from everbell.core.recurrence import detached
 from everbell.core.spec import Draft, event_of
 from everbell.engine.floor import Floor
@@ -94,6 +95,12 @@ class Intake:
         self._sequence += 1
         (made_id,) = make_ids([event.due_at], self._sequence, [event.partition], self._nonces(1))
         return detached(event, made_id, self._sequence, now)
+
+    def place_letter(self, dead: Event, to: str, now: int) -> Event:
+        """The letter that tells of a dead event, in the same partition."""
+        self._sequence += 1
+        (made_id,) = make_ids([now], self._sequence, [dead.partition], self._nonces(1))
+        return letter_of(dead, to, made_id, self._sequence, now)
 
     def _partition_of(self, tenant: str, draft: Draft, sequence: int) -> int:
         if draft.key is not None:

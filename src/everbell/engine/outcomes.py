@@ -12,6 +12,7 @@ from typing import assert_never
 
 from everbell.clock import Clock
 from everbell.core.event import Event
+from everbell.core.letter import is_letter
 from everbell.core.retry import Outcome
 from everbell.core.verdict import Again, Dead, Ended, delivered, expired, sent_off, verdict
 from everbell.engine.entry import Entry, Phase
@@ -41,6 +42,8 @@ class Outcomes:
         self._meter = meter
         self.place_beside: Callable[[Event, int], Event] = lambda event, now: event
         """Makes an event of an occurrence that goes its own way."""
+        self.place_letter: Callable[[Event, str, int], Event] = lambda dead, to, now: dead
+        """Makes the letter that tells of a dead event."""
         self._changes: list[Change] = []
         self._ended: list[Entry] = []
         """Those that just leave memory, once their end is stored."""
@@ -74,7 +77,9 @@ class Outcomes:
                 self._fail(entry, again, blocks=True)
             case Dead(event=dead):
                 self._meter.dead += 1
-                self._fail(entry, dead, blocks=entry.tenant.on_dead == "block")
+                to = entry.tenant.dead_letter_to
+                letter = None if to is None or is_letter(dead) else self.place_letter(dead, to, now)
+                self._fail(entry, dead, blocks=entry.tenant.on_dead == "block", letter=letter)
             case _:
                 assert_never(judged)
 
@@ -138,15 +143,19 @@ class Outcomes:
         self._collect(entry, change, comes, False, (Add(occurrence),))
         self._settled.append((entry, occurrence, False))
 
-    def _fail(self, entry: Entry, after: Event, *, blocks: bool) -> None:
-        """The attempt failed. Its key, if it has one, waits for it, or goes on without it."""
-        arrives = after if after.state == "scheduled" else None
+    def _fail(self, entry: Entry, after: Event, *, blocks: bool, letter: Event | None = None) -> None:
+        """The attempt failed. Its key, if it has one, waits for it, or goes on without it.
+
+        A letter that tells of its death is stored in the same unit.
+        """
+        arrives = after if after.state == "scheduled" else letter
+        letters = () if letter is None else (Add(letter),)
         if after.key is None or not blocks:
-            self._collect(entry, Move(entry.event, after), arrives, after.key is not None)
+            self._collect(entry, Move(entry.event, after), arrives, after.key is not None, letters)
             return
         marks, followers = self._lanes.failed(entry)
         entry.blocks_key = False
-        self._collect(entry, Move(entry.event, after), arrives, False, marks)
+        self._collect(entry, Move(entry.event, after), arrives, False, (*marks, *letters))
         self._settled.extend((follower, None, False) for follower in followers)
         # At once: the lane is gone from memory, so whoever asks the store about the key from now on must find the mark.
         self.flush()

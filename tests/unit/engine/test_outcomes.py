@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
-from everbell.core.event import Repeat
+from everbell.core.event import Event, Repeat
+from everbell.core.letter import letter_of
 from everbell.core.retry import DELIVERED, Outcome, Retry
 from everbell.core.tenant import Tenant
 from everbell.engine import lanes
-from everbell.stores.port import Block, Finish, Move
-from tests.unit.engine.stage import FAILED, Stage, play
+from everbell.stores.port import Add, Block, Finish, Move
+from tests.unit.engine.stage import FAILED, REFUSED, Stage, play
 
 
 def test_a_newcomer_in_the_turn_in_which_the_head_fails_does_not_set_the_line_going(
@@ -203,3 +206,64 @@ def test_what_is_delivered_together_is_stored_in_groups_that_have_a_limit() -> N
         assert stage.engine.floor.budget.free_bytes == stage.engine.floor.budget.total_bytes
 
     play(scene, tenants=[Tenant(in_flight=4_000)])
+
+
+@pytest.mark.parametrize("on_dead", ["block", "park"])
+@pytest.mark.parametrize("key", [None, "k"])
+def test_the_death_of_an_event_and_its_letter_are_one_write(key: str | None, on_dead: Literal["block", "park"]) -> None:
+    letters = "https://letters.example/"
+
+    async def scene(stage: Stage) -> None:
+        # Given a receiver that refuses all that does not go to the target of dead letters.
+        stage.receiver.answer = lambda delivery: DELIVERED if delivery.event.to == letters else REFUSED
+        event = await stage.schedule("e", 1_000, key=key, tags=("t",))
+        stage.store.applied.clear()
+        await stage.pass_ms(10_000)
+
+        # Then the letter was stored with the death, and rang.
+        deaths = [unit for unit in stage.store.applied if any(isinstance(change, Move) for change in unit)]
+        assert [[change.event.to for change in unit if isinstance(change, Add)] for unit in deaths] == [[letters]]
+        assert await stage.status(event) == "dead"
+        first, letter = [got.event for got in stage.receiver.got]
+        assert (first.id, letter.to, letter.payload, letter.key) == (event.id, letters, b"e", None)
+        assert letter.tags == ("t",)
+        assert dict(letter.headers) == {
+            "everbell-dead-id": event.id,
+            "everbell-dead-to": event.to,
+            "everbell-dead-attempts": "1",
+            "everbell-dead-reason": "never",
+        }
+        assert await stage.status(letter) == "delivered"
+
+    play(scene, tenants=(Tenant(on_dead=on_dead, dead_letter_to=letters),))
+
+
+def test_a_letter_that_dies_makes_no_other() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: REFUSED
+        await stage.schedule("e", 1_000)
+        await stage.pass_ms(60_000)
+        assert len(stage.receiver.got) == 2
+        assert stage.engine.meter.dead == 2
+
+    play(scene, tenants=(Tenant(dead_letter_to="https://letters.example/"),))
+
+
+def test_what_a_header_cannot_carry_is_replaced_in_a_letter() -> None:
+    event = Event(
+        "bestellung-\xfc",
+        "shop",
+        0,
+        1,
+        5,
+        5,
+        "https://x.example/",
+        b"{}",
+        1,
+        reason="gr\xfc\xdfe\r\nx: y",
+        headers=(("x-team", "a"),),
+    )
+    told = dict(letter_of(event, "queue:letters", "ev_1", 2, 9).headers)
+    assert told["x-team"] == "a"
+    assert told["everbell-dead-id"] == "bestellung-%C3%BC"
+    assert told["everbell-dead-reason"] == "gr??e??x: y"

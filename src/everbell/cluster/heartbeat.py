@@ -87,3 +87,18 @@ class Heartbeat:
         if not self.is_lost:
             left_s = (self.until_ms - self._clock.elapsed_ms()) / 1_000
             self._alarm = asyncio.get_running_loop().call_later(max(left_s, 0.001), self._look)
+
+
+async def is_renewed(log: Log, incarnation: str, lease_ms: int) -> bool:
+    """Wait until a lease has ended, or lives on for so long that somebody must have renewed it.
+
+    While the log is away nothing is known, so it goes on waiting.
+    """
+    while True:
+        with suppress(LogError, TimeoutError):
+            async with asyncio.timeout(2 * lease_ms / 1_000 + 1):
+                await log.ended(incarnation)
+                return False
+        with suppress(LogError):
+            if await log.lives(incarnation):
+                return True

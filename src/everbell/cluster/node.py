@@ -18,7 +18,7 @@ from everbell.clock import Clock
 from everbell.cluster.appender import Appender
 from everbell.cluster.follower import PolicyFollower
 from everbell.cluster.founding import find_or_found, token
-from everbell.cluster.heartbeat import Heartbeat
+from everbell.cluster.heartbeat import Heartbeat, is_renewed
 from everbell.cluster.keeper import Keeper
 from everbell.cluster.player import Player
 from everbell.cluster.settings import ClusterSettings
@@ -56,7 +56,7 @@ from everbell.core.cluster import (
 )
 from everbell.engine.engine import Engine
 from everbell.entropy import Entropy
-from everbell.errors import ClusterError, LogError
+from everbell.errors import ClusterError, LogError, LogUnavailable
 from everbell.logs.port import Log
 
 _log = logging.getLogger("everbell.cluster")
@@ -214,15 +214,16 @@ class ClusterNode:
 
     async def _enter(self) -> None:
         """Begin a new life: a new incarnation with a lease of its own asks to join."""
-        self.me = me = f"{self.settings.name}/{token(self._entropy)}"
+        me = f"{self.settings.name}/{token(self._entropy)}"
         self._joined.clear()
-        self._heartbeat = heartbeat = Heartbeat(
-            self._log, self._clock, self.settings, me, self._renewed, self._lost_lease
-        )
+        heartbeat = Heartbeat(self._log, self._clock, self.settings, me, self._renewed, lambda: self._lost_lease(me))
         await heartbeat.start()
-        if self.me == me:  # Otherwise the renewal took so long that the lease is lost already.
-            self.append(PrepareJoin(self._member()))
-            self._begin(self._insist(me))
+        if heartbeat.is_lost:
+            raise LogUnavailable("the log took longer for a renewal than a lease lasts")
+        # Not before it has a lease: a node is one incarnation at a time, or nobody.
+        self.me, self._heartbeat = me, heartbeat
+        self.append(PrepareJoin(self._member()))
+        self._begin(self._insist(me))
 
     def _member(self) -> Member:
         settings = self.settings
@@ -259,10 +260,11 @@ class ClusterNode:
         if self._heartbeat is not None:
             self._heartbeat.check()
 
-    def _lost_lease(self) -> None:
+    def _lost_lease(self, me: str) -> None:
         """By our own clock: others may take over from now on, so we stop before they do."""
+        if me != self.me:
+            return  # It is nobody already.
         _log.error("this node lost its lease: it drops everything, and joins again when it can")
-        me = self.me
         self._nobody()
         self.append(Remove(me, by=me, reason="it lost its lease"))
 
@@ -364,10 +366,7 @@ class ClusterNode:
 
     async def _wait_for_name(self, incarnation: str) -> None:
         """Our name is taken: by our own past, whose lease runs out, or by somebody who lives."""
-        try:
-            async with asyncio.timeout(2 * self.settings.lease_ms / 1_000 + 1):
-                await self._log.ended(incarnation)
-        except TimeoutError:
+        if await is_renewed(self._log, incarnation, self.settings.lease_ms):
             self._on_halt(
                 ClusterError(
                     f"another node that is alive has the name {self.settings.name!r}: give this one another with --node"

@@ -48,7 +48,8 @@ class ClusterChecker:
         occurrence); and when an epoch began, by (partition, epoch). `unclean` are those of the latter that were taken
         from an owner that had not released them.
         """
-        for attempt in attempts:
+        # What a worker pulled may have reached it late, after the attempt that made up for it.
+        for attempt in sorted(attempts, key=lambda attempt: attempt.pulled and attempt.heard):
             self.promises.see(_seen(attempt))
         return [
             *self.broken,

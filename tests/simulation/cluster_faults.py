@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from typing import Protocol
 
+from everbell.core.cluster import Balanced, Drain, SetStrategy, Undrain, Weighted
 from tests.simulation.network import NEVER_S, Network
 from tests.simulation.rough_log import LOG
 from tests.simulation.rough_node import RoughNode
@@ -76,10 +77,22 @@ class Faults:
             case "log-away" | "store-away":
                 for other in machines.names:
                     self._cut(other, LOG if kind == "log-away" else STORE, seconds / 2)
+            case "operator":
+                self._operate(name)
             case "clock":
                 process.step(dice.randrange(-400, 400))
             case _:
                 raise AssertionError(kind)
+
+    def _operate(self, name: str) -> None:
+        """Somebody shares out the partitions in another way, or empties a node for a while."""
+        node = self._machines.nodes[name]
+        weights = {other: self._dice.randint(1, 5) for other in self._machines.names}
+        other = self._dice.choice(self._machines.names)
+        commands = (SetStrategy(Balanced()), SetStrategy(Weighted(weights)), Drain(other), Undrain(other))
+        command = self._dice.choice(commands)
+        if node.node is not None and not node.process.dead:
+            node.process.call(node.node.append, command)
 
     async def keep_ill(self, name: str) -> None:
         """One node stays faulty while the others are well again."""

@@ -53,6 +53,7 @@ class ClusterOptions:
         "log-away",
         "store-away",
         "clock",
+        "operator",
     )
     core: float = 0.6
     """Which part of the nodes is healed first."""

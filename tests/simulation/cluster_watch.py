@@ -49,6 +49,10 @@ class ClusterWatch:
         self._count_refusals(engine._intake)
         self._watch_releases(engine)
 
+    def given_up(self, epochs: Mapping[int, int]) -> None:
+        """Not all of these partitions was stored when their owner let go: it may come again in any later epoch."""
+        self.unclean.update((partition, epoch + 1) for partition, epoch in epochs.items())
+
     def taken(self, epochs: Mapping[int, int]) -> None:
         """Somebody has raised fences."""
         for partition, epoch in epochs.items():
@@ -82,8 +86,7 @@ class ClusterWatch:
             is_clean: bool = await release(partitions, deadline_s)
             if not is_clean:
                 self.seen["releases in the middle of a send"] += 1
-                # What was given up may come again in any later epoch.
-                self.unclean.update((partition, epoch + 1) for partition, epoch in epochs.items())
+                self.given_up(epochs)
             return is_clean
 
         engine.release = released

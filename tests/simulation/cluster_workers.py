@@ -66,6 +66,7 @@ class Workers:
             name,
             asked_ms,
             START_AT + self._receivers.now_ms + CLOCK_OFF_MS,
+            pulled=True,
         )
         self._receivers.begin(attempt)
         await asyncio.sleep(self._dice.expovariate(5))

@@ -143,11 +143,12 @@ class ClusterWorld:
     async def _stop(self, node: RoughNode, drain_s: float) -> None:
         async with asyncio.timeout(60):
             await node.stop(drain_s)
+        if node.left_unstored:
+            self._watch.given_up(node.last_epochs)
         node.process.die()
 
     def _halted(self, node: RoughNode, halted: BaseException) -> None:
-        self._watch.seen["halts"] += 1
-        self._note(f"halt {node.title} {halted}")
+        self.checker.broken.append(f"halted: {halted}")
         node.process.die()
 
     def _died(self, node: RoughNode) -> None:

@@ -40,6 +40,8 @@ class Attempt:
     """The sender knows that it was accepted."""
     settled: bool = False
     refused: bool = False
+    pulled: bool = False
+    """By a worker."""
 
 
 class Receivers:

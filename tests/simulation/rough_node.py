@@ -46,6 +46,9 @@ class RoughNode:
         self.leases: RoutedLeases | None = None
         self.title = f"{process.name}#{boot}"
         self.stopping = False
+        self.last_epochs: dict[int, int] = {}
+        self.left_unstored = False
+        """It stopped while the store was away: what it heard last is attempted again."""
         self._around = around
         self._entropy = SeededEntropy(hash((seed, boot, int(process.name[1:]))))
 
@@ -79,7 +82,9 @@ class RoughNode:
         assert self.engine is not None
         self.stopping = True
         await self.node.drain(drain_s)
+        self.last_epochs = dict(self.engine.epochs)
         is_clean = await self.engine.stop()
+        self.left_unstored = bool(self.engine._scribe._units)
         await self.node.leave(is_clean=is_clean)
         await self.node.abandon()
 

@@ -17,7 +17,7 @@ from tests.simulation.cluster_safeguards import SAFEGUARDS, Safeguard
 ROOT = Path(__file__).parents[2]
 
 # Seeds of a campaign that once broke a promise, each mended since.
-REGRESSIONS = (2, 5, 7, 19)
+REGRESSIONS = (2, 5, 7, 19, 7013, 10021, 10318)
 SEEDS = range(100, 108)
 
 run = cache(simulate_cluster_seed)

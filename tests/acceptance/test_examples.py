@@ -49,6 +49,26 @@ SHOWN = {
         "sales: scheduled",
         "backfilled 3 reports",
     ],
+    "batch_reconciliation": [
+        "monday: complete",
+        "tuesday: at the end of the SLA, missing p6",
+        "closed in the order: monday, tuesday",
+    ],
+    "price_change": [
+        "stored 1000 changes of price, and sending them twice changed nothing",
+        "1,000 prices changed, 0 of them early",
+    ],
+    "escalation": [
+        "disk-full: paging ada",
+        "disk-full: paging grace",
+        "disk-full: grace takes it; the page to the manager is cancelled",
+    ],
+    "session_refresh": [
+        "ada: signed out",
+        "grace: still there after",
+        "grace: a refresh now is refused",
+        "ended in the order: ada, grace",
+    ],
     "batch_import": [
         "accepted 19,999 of 20,000",
         "refused number 4711: in: 'soon' is not a duration",

@@ -111,3 +111,8 @@ def test_every_route_of_a_tenant_is_documented() -> None:
     text = (ROOT / "docs/http-api.md").read_text()
     paths = [EVENTS, f"{EVENTS}/batch", EVENT, f"{EVENT}/deliver", DEAD, f"{DEAD}/redrive", f"{QUEUE}/lease"]
     assert [path for path in paths if path not in text] == []
+
+
+def test_every_program_is_a_recipe() -> None:
+    text = (ROOT / "docs/recipes.md").read_text()
+    assert [path.name for path in ROOT.glob("examples/*.py") if f"`{path.name}`" not in text] == []

@@ -1,0 +1,40 @@
+"""Reminders that escalate: ask the one on call, then a colleague, then the manager, until somebody says yes.
+
+An alert is three events of one tag, each with its own time. Whoever acknowledges cancels the tag, and those that have
+not rung yet never will. Nothing has to be remembered between them: a restart in the middle changes nothing.
+
+    python examples/escalation.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from everbell import Everbell, Occurrence
+
+CHAIN = {"ada": "100ms", "grace": "600ms", "the manager": "60s"}
+
+
+async def main() -> None:
+    bell = Everbell("memory:")
+    acknowledged = asyncio.Event()
+
+    @bell.on("pager")
+    async def page(event: Occurrence) -> None:
+        who, alert = event.payload["who"], event.payload["alert"]
+        print(f"{alert}: paging {who}")
+        if who == "grace":  # Ada sleeps; Grace wakes up.
+            acknowledged.set()
+
+    async with bell:
+        for who, after in CHAIN.items():
+            payload = {"alert": "disk-full", "who": who}
+            await bell.schedule(payload, to="handler:pager", in_=after, id=f"disk-full-{who}", tags=["disk-full"])
+        await asyncio.wait_for(acknowledged.wait(), timeout=30)
+        await bell.cancel_matching(tag="disk-full")
+        last = await bell.get("disk-full-the manager")
+    print(f"disk-full: grace takes it; the page to the manager is {last.status}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from everbell.core.spec import RetrySpec, retry_of
 from everbell.core.target import group_of
-from everbell.core.tenant import Limits, Tenant, check_tenant_name
+from everbell.core.tenant import BreakerPolicy, Limits, Tenant, check_tenant_name
 from everbell.core.time import Duration, format_duration, parse_duration
 from everbell.errors import InvalidInput
 
@@ -35,6 +35,13 @@ class LimitsSpec(Struct, frozen=True, forbid_unknown_fields=True):
     rate: Positive | None = None
 
 
+class BreakerSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """When a target that fails is left alone, and for how long."""
+
+    failures: Annotated[int, Meta(ge=1, le=1_000_000, description="in a row")] = 10
+    pause: Annotated[Duration, Meta(description="then one attempt is a probe")] = "30s"
+
+
 class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """The policy of a tenant. What is left out follows the defaults."""
 
@@ -46,6 +53,8 @@ class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
     timeout: Duration = "10s"
     lease: Duration = "30s"
     in_flight: Positive = 128
+    rate: Annotated[float, Meta(gt=0, le=1_000_000)] | None = None
+    breaker: BreakerSpec | None = None
     batch: Annotated[int, Meta(ge=1, le=1_000)] = 1
     secrets: tuple[str, ...] = ()
     limits: LimitsSpec = LimitsSpec()
@@ -73,6 +82,8 @@ def tenant_of(name: str, spec: TenantSpec) -> Tenant:
         timeout_ms=_positive(parse_duration(spec.timeout, "timeout"), "timeout"),
         lease_ms=_positive(parse_duration(spec.lease, "lease"), "lease"),
         in_flight=spec.in_flight,
+        rate=spec.rate,
+        breaker=None if spec.breaker is None else _breaker_of(spec.breaker),
         batch=spec.batch,
         secrets=spec.secrets,
         limits=Limits(
@@ -89,9 +100,13 @@ def tenant_of(name: str, spec: TenantSpec) -> Tenant:
     )
 
 
+def _breaker_of(spec: BreakerSpec) -> BreakerPolicy:
+    return BreakerPolicy(spec.failures, _positive(parse_duration(spec.pause, "breaker.pause"), "breaker.pause"))
+
+
 def spec_of(tenant: Tenant) -> TenantSpec:
     """A policy as people would write it, with nothing left out."""
-    retry, limits = tenant.retry, tenant.limits
+    retry, limits, breaker = tenant.retry, tenant.limits, tenant.breaker
     return TenantSpec(
         to=tenant.to,
         retry=RetrySpec(retry.max_attempts, format_duration(retry.backoff_ms), format_duration(retry.max_backoff_ms)),
@@ -101,6 +116,8 @@ def spec_of(tenant: Tenant) -> TenantSpec:
         timeout=format_duration(tenant.timeout_ms),
         lease=format_duration(tenant.lease_ms),
         in_flight=tenant.in_flight,
+        rate=tenant.rate,
+        breaker=None if breaker is None else BreakerSpec(breaker.failures, format_duration(breaker.pause_ms)),
         batch=tenant.batch,
         secrets=tenant.secrets,
         limits=LimitsSpec(

@@ -31,6 +31,14 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How many may be scheduled in a second, on each node."""
 
 
+class BreakerPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When a target that fails is left alone, and for how long."""
+
+    failures: int = 10
+    """So many in a row."""
+    pause_ms: int = 30 * SECOND_MS
+
+
 class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The policy of one tenant. Every field has a default, so a tenant exists as soon as somebody uses its name."""
 
@@ -50,6 +58,10 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long a worker may hold a leased event before it comes back, unless it asks for another time."""
     in_flight: int = 128
     """How many attempts may be under way to one target (a host, a handler) at a time."""
+    rate: float | None = None
+    """How many attempts may start in a second to one target, on each node."""
+    breaker: BreakerPolicy | None = None
+    """Off, unless somebody wants it: it makes events wait for what others of their target came to."""
     batch: int = 1
     """How many events may travel in one POST in the CloudEvents batch format; 1: each alone."""
     secrets: tuple[str, ...] = ()

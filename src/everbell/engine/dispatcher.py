@@ -1,12 +1,14 @@
 """Who may start an attempt now: fair between tenants, capped per target.
 
 Tenants take turns, and within a tenant its flows do; a turn starts at most `QUANTUM` attempts. A flow at its cap is
-out of the ring until one of its attempts is settled, so a slow target costs the others nothing.
+out of the ring until one of its attempts is settled, so a slow target costs the others nothing. A flow that has used
+up its pace, or whose breaker is open, has a cap of nothing until a timer says otherwise.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
@@ -16,8 +18,12 @@ from everbell.clock import Clock
 from everbell.core.retry import Outcome
 from everbell.core.verdict import is_over
 from everbell.engine.agenda import NEVER
+from everbell.engine.breaker import Breaker
 from everbell.engine.entry import Entry, Phase
 from everbell.engine.flow import Flow
+from everbell.engine.pace import Pace
+
+_log = logging.getLogger("everbell.engine")
 
 QUANTUM = 64
 SLICE = 512
@@ -73,6 +79,10 @@ class Dispatcher:
             event = entry.event
             if entry.phase is not Phase.READY:
                 continue
+            if entry.flow.breaker is not None and entry.flow.in_flight >= entry.flow.cap:
+                # A worker asks for what was handed to its queue before the breaker opened.
+                entry.flow.ready.append(entry)
+                continue
             if (event.expires_ms is not None or event.repeat is not None) and is_over(event, now):
                 self.on_expired(entry)
                 continue
@@ -88,11 +98,16 @@ class Dispatcher:
     def settle_all(self, deliveries: Sequence[Delivery], outcome: Outcome) -> None:
         """Attempts are over, with the same outcome."""
         entries = cast("Sequence[Entry]", deliveries)
+        heard = None
         for entry in entries:
             assert entry.under_way, "an attempt is settled once"
             flow = entry.flow
             entry.under_way = False
             flow.in_flight -= 1
+            # Many events in one request that failed are one failure.
+            if flow.breaker is not None and flow is not heard and entry.is_judged:
+                heard = flow
+                self._hear(flow, flow.breaker, outcome)
             if flow.ready and not flow.in_ring:
                 self._enter_ring(flow)
         self.in_flight -= len(entries)
@@ -130,6 +145,41 @@ class Dispatcher:
             except TimeoutError:
                 return False
         return True
+
+    def _hear(self, flow: Flow, breaker: Breaker, outcome: Outcome) -> None:
+        was_probing = breaker.state == "probing"
+        if not breaker.hear(outcome):
+            return
+        flow.recap()
+        if breaker.state == "closed":
+            _log.warning("tenant %s: %s works again", flow.tenant.name, flow.group)
+            return
+        pause_s = breaker.policy.pause_ms / 1_000
+        if not was_probing:
+            _log.warning(
+                "tenant %s: %d attempts at %s failed in a row; it is probed every %g s until it works",
+                flow.tenant.name,
+                breaker.failures,
+                flow.group,
+                pause_s,
+            )
+        asyncio.get_running_loop().call_later(pause_s, self._probe, flow, breaker)
+
+    def _probe(self, flow: Flow, breaker: Breaker) -> None:
+        if flow.breaker is breaker and breaker.state == "open":
+            breaker.probe()
+            flow.recap()
+            self.resume(flow)
+
+    def _wait_for_pace(self, flow: Flow, pace: Pace) -> None:
+        flow.paused = True
+        flow.recap()
+        asyncio.get_running_loop().call_later(pace.wait_ms / 1_000, self._go_on, flow)
+
+    def _go_on(self, flow: Flow) -> None:
+        flow.paused = False
+        flow.recap()
+        self.resume(flow)
 
     def _note_lateness(self, begun: Sequence[Entry], now: int) -> None:
         """Those that were due at the same time, as most of a batch are, are told together."""
@@ -176,6 +226,8 @@ class Dispatcher:
         batch = self._take(flow)
         if batch:
             flow.channel.start(batch)
+        if flow.pace is not None and flow.ready and not flow.paused and not flow.pace.allows(self._clock.elapsed_ms()):
+            self._wait_for_pace(flow, flow.pace)
         # Asked after the start: what has expired takes no slot, and nobody would come back for the others.
         if flow.ready and flow.in_flight < flow.cap:
             flows.append(flow)
@@ -192,9 +244,13 @@ class Dispatcher:
         """The next ready entries of the flow, those that are gone dropped."""
         batch: list[Entry] = []
         room = min(max(QUANTUM, flow.tenant.batch), flow.cap - flow.in_flight, self._in_flight_max - self.in_flight)
-        ready = flow.ready
+        ready, pace = flow.ready, flow.pace
+        if pace is not None:
+            room = min(room, pace.allows(self._clock.elapsed_ms()))
         while ready and len(batch) < room:
             entry = ready.popleft()
             if entry.phase is Phase.READY:
                 batch.append(entry)
+        if pace is not None:
+            pace.take(len(batch))
         return batch

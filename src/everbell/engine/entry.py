@@ -73,6 +73,11 @@ class Entry:
     def desk(self) -> Dispatcher:
         return self.dispatcher
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether what comes of its attempt says something of the target: not if the event is nobody's here by now."""
+        return self.phase is Phase.UNDER_WAY and not self.doomed
+
     def begin(self) -> bool:
         return bool(self.dispatcher.begin_all((self,)))
 

@@ -19,6 +19,8 @@ from everbell.core.event import Event
 from everbell.core.keyfilter import KeyFilter
 from everbell.core.target import stem_of
 from everbell.core.tenant import Tenant
+from everbell.engine.breaker import Breaker
+from everbell.engine.pace import Pace
 
 if TYPE_CHECKING:
     from everbell.engine.entry import Entry
@@ -60,6 +62,7 @@ class Flow:
     """All that one tenant sends to one target group. Counters only; the dispatcher and the loader act on it."""
 
     __slots__ = (
+        "breaker",
         "cap",
         "channel",
         "group",
@@ -67,6 +70,8 @@ class Flow:
         "in_flight",
         "in_ring",
         "left_bytes",
+        "pace",
+        "paused",
         "ready",
         "skips",
         "stems",
@@ -76,9 +81,13 @@ class Flow:
     def __init__(self, tenant: Tenant, group: str, channel: Channel) -> None:
         self.group = group
         self.channel = channel
+        self.breaker: Breaker | None = None
+        self.pace: Pace | None = None
+        self.paused = False
+        """It has used up its pace, and waits until it may go on."""
+        self.in_flight = 0
         self.adopt(tenant)
         self.held_bytes = 0
-        self.in_flight = 0
         self.ready: deque[Entry] = deque()
         self.in_ring = False
         self.skips: dict[int, Skip] = {}
@@ -90,7 +99,22 @@ class Flow:
     def adopt(self, tenant: Tenant) -> None:
         """Go by this policy from now on."""
         self.tenant = tenant
-        self.cap = 1 << 60 if self.channel.holds else tenant.in_flight * tenant.batch
+        if tenant.rate != (None if self.pace is None else self.pace.rate):
+            self.pace = None if tenant.rate is None else Pace(tenant.rate)
+            self.paused = False
+        if tenant.breaker != (None if self.breaker is None else self.breaker.policy):
+            self.breaker = None if tenant.breaker is None else Breaker(tenant.breaker)
+        self.recap()
+
+    def recap(self) -> None:
+        """How many attempts may be under way at a time: none while it waits, and one more while it is probed."""
+        state = "closed" if self.breaker is None else self.breaker.state
+        if self.paused or state == "open":
+            self.cap = 0
+        elif state == "probing":
+            self.cap = self.in_flight + 1
+        else:
+            self.cap = 1 << 60 if self.channel.holds else self.tenant.in_flight * self.tenant.batch
 
     def leave(self, event: Event) -> None:
         """An event of this flow stays in the store."""
@@ -100,7 +124,7 @@ class Flow:
     @property
     def idle(self) -> bool:
         """Nothing of it is in memory or left behind, so it can be made again when it is needed."""
-        return not self.held_bytes and not self.skips and not self.in_flight and not self.in_ring
+        return not (self.held_bytes or self.skips or self.in_flight or self.in_ring) and self.cap > 0
 
 
 class Budget:

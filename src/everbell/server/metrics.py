@@ -35,6 +35,10 @@ def render(engine: Engine, cluster: Cluster | None = None) -> str:
     lines += metric(
         "everbell_starved_flows", "gauge", "Targets with due events left in the store.", len(engine.floor.starved)
     )
+    broken = sum(flow.breaker is not None and flow.breaker.state != "closed" for flow in engine.floor.flows())
+    lines += metric(
+        "everbell_breakers_open", "gauge", "Targets that failed so often that they are only probed.", broken
+    )
     highest = max(engine.epochs.values(), default=0)
     lines += metric("everbell_epoch", "gauge", "The highest epoch of the partitions that are owned here.", highest)
     lines += [

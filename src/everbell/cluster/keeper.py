@@ -125,8 +125,10 @@ class Keeper:
         except Fenced as fenced:
             # Somebody is ahead of what we have played: the log will say so. The others can start.
             _log.info("partitions %s are fenced by others", fenced.partitions)
-            for partition in fenced.partitions:
-                self._wanted.pop(partition, None)
+            for start in starts:
+                # Unless it has come back to us meanwhile, in a later epoch.
+                if start.partition in fenced.partitions and self._wanted.get(start.partition) is start:
+                    del self._wanted[start.partition]
             return False
         except StoreError as away:
             _log.warning("%d partitions cannot be started yet: %s", len(starts), away)

@@ -17,6 +17,7 @@ from tests.simulation.cluster_safeguards import SAFEGUARDS, Safeguard
 ROOT = Path(__file__).parents[2]
 
 # Seeds of a campaign that once broke a promise, each mended since.
+WITHOUT_OPERATORS = (10_250,)
 REGRESSIONS = (2, 5, 7, 19, 7013, 10021, 10318)
 SEEDS = range(100, 108)
 
@@ -26,6 +27,13 @@ run = cache(simulate_cluster_seed)
 @pytest.mark.parametrize("seed", [*REGRESSIONS, *SEEDS])
 def test_promises_hold_in_all_kinds_of_clusters(seed: int) -> None:
     assert run(seed).violations == []
+
+
+@pytest.mark.parametrize("seed", WITHOUT_OPERATORS)
+def test_promises_hold_in_clusters_without_operators(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = tuple(kind for kind in ClusterOptions.faults if kind != "operator")
+    monkeypatch.setattr(ClusterOptions, "faults", kinds)
+    assert simulate_cluster_seed(seed).violations == []
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,9 @@ Read = Callable[[], Awaitable[object]]
 GROUP_CHANGES_MAX = 1_000
 """Of one unit, which is stored in one atomic write. How many make a good group of units, the store knows."""
 READS_PER_WRITE = 2
+ASKED_PER_WRITE = 64
+"""The same for what somebody waits for: a change that a user makes begins with the read of one event, so this many of
+them share a write."""
 INTAKE_CHANGES_MAX = 50_000
 _FULL_RETRY_S = 0.5
 _ANSWER_S = 3.0
@@ -173,7 +176,8 @@ class Scribe:
 
     async def _read_some(self) -> bool:
         """Read a few times for one write, so that a backlog comes in about as fast as it goes out."""
-        for count in range(READS_PER_WRITE):
+        count = 0
+        while count < READS_PER_WRITE or (count < ASKED_PER_WRITE and self._is_asked()):
             following = None if self._left_s() else self._next_read()
             if following is None:
                 return count > 0
@@ -187,8 +191,13 @@ class Scribe:
                 self._reads.appendleft((0, read, failed))
                 self._pause(away)
                 return False
+            count += 1
             await asyncio.sleep(0)  # An embedded store reads without waiting: the others have their turn here.
         return True
+
+    def _is_asked(self) -> bool:
+        """Whether somebody waits for a read that may be done now."""
+        return bool(self._reads) and self._reads[0][0] <= self._stored
 
     async def _rest(self) -> None:
         """Wait until there is something to do; when the store cannot be used, only until it is worth another try."""

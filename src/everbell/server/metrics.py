@@ -39,6 +39,8 @@ def render(engine: Engine, cluster: Cluster | None = None) -> str:
     lines += metric(
         "everbell_breakers_open", "gauge", "Targets that failed so often that they are only probed.", broken
     )
+    late_s = engine.overdue_ms() / 1_000
+    lines += metric("everbell_oldest_overdue_seconds", "gauge", "How long the oldest due event has waited.", late_s)
     highest = max(engine.epochs.values(), default=0)
     lines += metric("everbell_epoch", "gauge", "The highest epoch of the partitions that are owned here.", highest)
     lines += [

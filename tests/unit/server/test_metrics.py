@@ -39,6 +39,7 @@ def test_what_happened_is_counted() -> None:
         assert numbers["everbell_cancelled_total"] == 1
         assert numbers["everbell_in_flight"] == 0
         assert numbers["everbell_in_memory_bytes"] == 0
+        assert numbers["everbell_oldest_overdue_seconds"] == 0
         assert numbers["everbell_epoch"] == 1
         assert numbers['everbell_pending_events{tenant="default"}'] == 0
         assert numbers['everbell_dead_events{tenant="default"}'] == 1

@@ -90,7 +90,9 @@ class Everbell(AsyncClient):
         """Open the store and begin. What is due already rings at once, so register handlers before."""
         if self._engine is not None:
             raise EverbellError("this Everbell has been started")
-        store = open_store(self._store) if isinstance(self._store, str) else self._store
+        store = (
+            open_store(self._store, relaxed=self._tenants.is_relaxed) if isinstance(self._store, str) else self._store
+        )
         is_node = isinstance(self._store, str)
         self._engine = engine = await Engine.start(
             store,

@@ -49,6 +49,42 @@ def event_headers(delivery: Delivery, now: int) -> bytes:
     return "".join(lines).encode("ascii")
 
 
+def payload_headers(delivery: Delivery, now: int) -> bytes:
+    """The header block of a payload that travels without CloudEvents: what tells a duplicate is in ours."""
+    event = delivery.event
+    name = quote(event.name, safe=_SAFE)
+    head = (
+        f"content-type: {event.content_type or 'application/json'}\r\nuser-agent: everbell\r\n"
+        f"everbell-id: {name}\r\neverbell-occurrence: {event.occurrence}\r\neverbell-attempt: {delivery.attempt}\r\n"
+        f"everbell-epoch: {delivery.epoch}\r\neverbell-due: {format_instant(event.due_at)}\r\n"
+    )
+    return _with_extras(head, delivery, name, event.payload, now)
+
+
+def structured_body(delivery: Delivery) -> bytes:
+    """A single event as one JSON document."""
+    event = delivery.event
+    return _structured(delivery, f'{_fixed_attributes(event.tenant)},"time":"{format_instant(event.due_at)}"')
+
+
+def structured_headers(delivery: Delivery, body: bytes, now: int) -> bytes:
+    """The header block of such a document."""
+    head = "content-type: application/cloudevents+json; charset=utf-8\r\nuser-agent: everbell\r\n"
+    return _with_extras(head, delivery, quote(delivery.event.name, safe=_SAFE), body, now)
+
+
+def _with_extras(head: str, delivery: Delivery, name: str, body: bytes, now: int) -> bytes:
+    """With the trace, the event's own headers and the signature."""
+    event, tenant = delivery.event, delivery.tenant
+    lines = [head]
+    if event.traceparent is not None:
+        lines.append(f"traceparent: {event.traceparent}\r\n")
+    lines.extend(f"{header}: {value}\r\n" for header, value in event.headers)
+    if tenant.secrets:
+        lines.append(_signature(tenant, name, body, now))
+    return "".join(lines).encode("ascii")
+
+
 def batch_headers(tenant: Tenant, body: bytes, name: str, now: int) -> bytes:
     """The header block of a batch; the first event's name stands for the batch in its signature."""
     headers = "content-type: application/cloudevents-batch+json; charset=utf-8\r\nuser-agent: everbell\r\n"

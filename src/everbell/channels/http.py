@@ -11,7 +11,14 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
-from everbell.channels.envelope import batch_body, batch_headers, event_headers
+from everbell.channels.envelope import (
+    batch_body,
+    batch_headers,
+    event_headers,
+    payload_headers,
+    structured_body,
+    structured_headers,
+)
 from everbell.channels.http_client import HttpFailure, HttpPool, HttpReply, HttpRequest
 from everbell.channels.port import Delivery
 from everbell.clock import Clock
@@ -57,9 +64,16 @@ class HttpChannel:
         await self._pool.close()
 
     def _send_one(self, delivery: Delivery) -> None:
-        event = delivery.event
-        headers = event_headers(delivery, self._now())
-        self._send(delivery, headers, event.payload, lambda reply: delivery.settle(self._judge(reply)))
+        body = delivery.event.payload
+        match delivery.tenant.mode:
+            case "structured":
+                body = structured_body(delivery)
+                headers = structured_headers(delivery, body, self._now())
+            case "payload":
+                headers = payload_headers(delivery, self._now())
+            case _:
+                headers = event_headers(delivery, self._now())
+        self._send(delivery, headers, body, lambda reply: delivery.settle(self._judge(reply)))
 
     def _start_batches(self, deliveries: Sequence[Delivery]) -> None:
         by_target: dict[str, list[Delivery]] = {}

@@ -56,6 +56,8 @@ class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
     rate: Annotated[float, Meta(gt=0, le=1_000_000)] | None = None
     breaker: BreakerSpec | None = None
     batch: Annotated[int, Meta(ge=1, le=1_000)] = 1
+    mode: Literal["binary", "structured", "payload"] = "binary"
+    consistency: Literal["strict", "relaxed"] = "strict"
     secrets: tuple[str, ...] = ()
     limits: LimitsSpec = LimitsSpec()
 
@@ -71,6 +73,10 @@ def tenant_of(name: str, spec: TenantSpec) -> Tenant:
             raise InvalidInput(wrong.reason, "dead_letter_to") from None
     for secret in spec.secrets:
         _check_secret(secret)
+    if spec.batch > 1 and spec.mode == "payload":
+        raise InvalidInput(
+            "a batch is in the CloudEvents batch format: leave batch at 1, or choose another mode", "mode"
+        )
     limits = spec.limits
     return Tenant(
         name=check_tenant_name(name),
@@ -85,6 +91,8 @@ def tenant_of(name: str, spec: TenantSpec) -> Tenant:
         rate=spec.rate,
         breaker=None if spec.breaker is None else _breaker_of(spec.breaker),
         batch=spec.batch,
+        mode=spec.mode,
+        consistency=spec.consistency,
         secrets=spec.secrets,
         limits=Limits(
             payload_bytes=parse_size(limits.payload, "limits.payload"),
@@ -119,6 +127,8 @@ def spec_of(tenant: Tenant) -> TenantSpec:
         rate=tenant.rate,
         breaker=None if breaker is None else BreakerSpec(breaker.failures, format_duration(breaker.pause_ms)),
         batch=tenant.batch,
+        mode=tenant.mode,
+        consistency=tenant.consistency,
         secrets=tenant.secrets,
         limits=LimitsSpec(
             payload=format_size(limits.payload_bytes),

@@ -64,6 +64,10 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Off, unless somebody wants it: it makes events wait for what others of their target came to."""
     batch: int = 1
     """How many events may travel in one POST in the CloudEvents batch format; 1: each alone."""
+    mode: Literal["binary", "structured", "payload"] = "binary"
+    """How an event travels alone: CloudEvents in headers or as one JSON document, or the payload without them."""
+    consistency: Literal["strict", "relaxed"] = "strict"
+    """Whether an acknowledged event is on disk, or will be within a moment."""
     secrets: tuple[str, ...] = ()
     """Secrets (`whsec_…`) that sign deliveries; several while a secret rotates."""
     limits: Limits = Limits()
@@ -103,6 +107,10 @@ class Tenants:
     def policy(self, name: str) -> Tenant:
         """The policy of `name`, which has been checked by `check_tenant_name`."""
         return self._named.get(name) or self._unnamed(name)
+
+    def is_relaxed(self, name: str) -> bool:
+        """Whether it accepts that what it stored last is lost when a machine fails."""
+        return self.policy(name).consistency == "relaxed"
 
     def base(self, name: str) -> Tenant:
         """The policy that the settings give it."""

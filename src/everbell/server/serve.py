@@ -21,7 +21,12 @@ def serve(settings: Settings) -> int:
     switch_soon()
 
     async def main() -> int:
-        store = open_store(settings.store, partitions=settings.partitions, reserve_bytes=settings.reserve_disk_bytes)
+        store = open_store(
+            settings.store,
+            partitions=settings.partitions,
+            reserve_bytes=settings.reserve_disk_bytes,
+            relaxed=settings.tenants.is_relaxed,
+        )
         log = await open_log(settings.log)
         collect_rarely()
         return await Node(settings, store, log).run(partial(announce, settings))

@@ -1,6 +1,7 @@
 """The embedded store: RocksDB in a directory of its own.
 
-An apply is one write batch, which RocksDB makes visible and durable as a whole, and then one fsync of the log. The
+An apply is one write batch, which RocksDB makes visible and durable as a whole, and then one fsync of the log; where
+all of it belongs to tenants that accept that, the fsync follows within a tenth of a second. The
 write is done on the loop, for the binding holds the interpreter's lock anyway; the fsync is done in a thread, for
 there it lets go. Reads are done on the loop: a few microseconds each, and pages are bounded.
 
@@ -45,11 +46,13 @@ from everbell.stores.rocksdb_rows import (
 from everbell.stores.rocksdb_sweep import PAGE, forget, hours_in
 from everbell.stores.rocksdb_sync import Syncer
 from everbell.stores.rows import Tally
-from everbell.stores.semantics import check_claim, check_fence, check_raise
+from everbell.stores.semantics import check_claim, check_fence, check_raise, tenant_of_change
 
 RESERVE_BYTES = 64 << 20
 """Room that new events may not take, so that those that are stored can still go out."""
 _BUILT_AT_ONCE = 512
+_RELAXED_S = 0.1
+"""How long what relaxed tenants stored may be without an fsync."""
 
 
 class RocksdbStore:
@@ -66,9 +69,11 @@ class RocksdbStore:
         partitions: int = 256,
         created_at: int = 0,
         reserve_bytes: int = RESERVE_BYTES,
+        relaxed: Callable[[str], bool] | None = None,
         free: Callable[[Path], int] = free_bytes,
     ) -> None:
-        """Open the store, or make it: then `partitions` counts. Raises `StoreUnusable`, `StoreCorrupt`, `StoreFull`."""
+        """Open the store, or make it: then `partitions` counts. `relaxed` tells of a tenant whether it accepts that its
+        latest events are lost when the machine fails. Raises `StoreUnusable`, `StoreCorrupt`, `StoreFull`."""
         self._directory = Path(path).expanduser()
         self._reserve_bytes = reserve_bytes
         self._free = free
@@ -81,6 +86,8 @@ class RocksdbStore:
             self._recall()
         self._lock = asyncio.Lock()
         self._syncer = Syncer()
+        self._relaxed = relaxed
+        self._late_sync: asyncio.Task[None] | None = None
         self._broken: str | None = None
         self._stuck = False
         self._searches = 0
@@ -155,7 +162,10 @@ class RocksdbStore:
                 self._last_sequence = batch.last_sequence
                 self._hours |= batch.hours
                 self._fronts.stored(batch.ends, batch.rung_at)
-                await self._sync()
+                if self._is_relaxed(changes):
+                    self._sync_later()
+                else:
+                    await self._sync()
             return batch.refusals
 
     async def page(
@@ -242,6 +252,10 @@ class RocksdbStore:
         async with self._lock:
             if not self._closed:
                 self._closed = True
+                if self._late_sync is not None:
+                    self._late_sync.cancel()
+                    with suppress(StoreBroken):
+                        await self._sync()
                 # What it could complain about is known already, or is about room for what the log has anyway.
                 with suppress(Exception):
                     await asyncio.get_running_loop().run_in_executor(self._syncer.thread, self._db.close)
@@ -271,6 +285,22 @@ class RocksdbStore:
             elif isinstance(failure, StoreBroken):
                 self._broken = str(failure)
             raise failure from error
+
+    def _is_relaxed(self, changes: Sequence[Change]) -> bool:
+        return self._relaxed is not None and all(map(self._relaxed, set(map(tenant_of_change, changes))))
+
+    def _sync_later(self) -> None:
+        """The kernel has what was written, so it outlives the process; it is on disk within a tenth of a second."""
+        if self._late_sync is None:
+            self._late_sync = asyncio.get_running_loop().create_task(self._sync_soon())
+
+    async def _sync_soon(self) -> None:
+        await asyncio.sleep(_RELAXED_S)
+        async with self._lock:
+            self._late_sync = None
+            if not self._closed and self._broken is None:
+                with suppress(StoreBroken):  # The next who writes is told.
+                    await self._sync()
 
     async def _sync(self) -> None:
         try:

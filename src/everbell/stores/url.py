@@ -37,7 +37,9 @@ def open_store(
         from everbell.stores.rocksdb import RESERVE_BYTES, RocksdbStore
 
         reserve = RESERVE_BYTES if reserve_bytes is None else reserve_bytes
-        return RocksdbStore(rest, partitions=partitions, created_at=SystemClock().now(), reserve_bytes=reserve)
+        return RocksdbStore(
+            rest, partitions=partitions, created_at=SystemClock().now(), reserve_bytes=reserve, relaxed=relaxed
+        )
     if colon and scheme in ("postgresql", "postgres"):
         return _open_postgres(url, partitions, relaxed)
     raise StoreUnusable(f"{without_password(url)!r} names no store that is known here; there are {_KNOWN}")

@@ -15,7 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from everbell.channels.envelope import batch_body, batch_headers, event_headers
+from everbell.channels.envelope import (
+    batch_body,
+    batch_headers,
+    event_headers,
+    payload_headers,
+    structured_body,
+    structured_headers,
+)
 from everbell.core.event import Repeat
 from everbell.core.tenant import Tenant
 from tests.unit.channels.fake_delivery import FakeDelivery
@@ -177,3 +184,36 @@ def test_a_batch_is_a_list_of_structured_events() -> None:
         assert b64decode(other["data_base64"]) == b"\x00\xff"
 
     in_loop(test)
+
+
+def test_a_structured_event_is_one_document_signed_as_a_whole() -> None:
+    async def main() -> None:
+        delivery = FakeDelivery(
+            tenant=Tenant("shop", secrets=SECRETS[:1]), key="order-17", headers=(("x-team", "orders"),), attempt=3
+        )
+        now = int(time.time() * 1_000)
+        body = structured_body(delivery)
+        headers = headers_of(structured_headers(delivery, body, now))
+        document = msgspec.json.decode(body)
+        assert headers["content-type"] == "application/cloudevents+json; charset=utf-8"
+        assert headers["x-team"] == "orders"
+        assert not [name for name in headers if name.startswith("ce-")]
+        assert document["id"] == delivery.event.name
+        assert (document["specversion"], document["everbellattempt"]) == ("1.0", 3)
+        assert (document["partitionkey"], document["source"]) == ("order-17", "/v1/tenants/shop")
+        assert document["data"] == msgspec.json.decode(delivery.event.payload)
+        assert Webhook(SECRETS[0]).verify(body, headers) is not None
+
+    asyncio.run(main())
+
+
+def test_a_bare_payload_has_our_headers_and_no_others() -> None:
+    async def main() -> None:
+        delivery = FakeDelivery(tenant=Tenant("shop", secrets=SECRETS[:1]), headers=(("x-team", "orders"),), attempt=3)
+        headers = headers_of(payload_headers(delivery, int(time.time() * 1_000)))
+        assert not [name for name in headers if name.startswith("ce-")]
+        assert (headers["everbell-id"], headers["everbell-attempt"]) == (delivery.event.name, "3")
+        assert {"everbell-occurrence", "everbell-epoch", "everbell-due", "x-team"} <= set(headers)
+        assert Webhook(SECRETS[0]).verify(delivery.event.payload, headers) is not None
+
+    asyncio.run(main())

@@ -209,3 +209,33 @@ def test_a_batch_that_fails_fails_as_a_whole() -> None:
         assert {(outcome.result, outcome.retry_after_ms) for outcome in outcomes} == {("failed", 7_000)}
 
     run(test)
+
+
+@pytest.mark.parametrize(
+    ("mode", "content_type"), [("binary", b"application/json"), ("structured", b"application/cloudevents+json")]
+)
+def test_the_mode_of_the_tenant_decides_how_an_event_travels(mode: Any, content_type: bytes) -> None:
+    async def test() -> None:
+        pool = FakePool(reply(204))
+        delivery = FakeDelivery(tenant=Tenant("shop", mode=mode))
+        HttpChannel(cast(HttpPool, pool), FixedClock()).start([delivery])
+        await delivery.until_settled()
+        ((request, _),) = pool.sent
+        assert b"content-type: " + content_type in request.headers
+        assert (request.body == delivery.event.payload) is (mode == "binary")
+
+    run(test)
+
+
+def test_a_payload_can_travel_alone() -> None:
+    async def test() -> None:
+        pool = FakePool(reply(204))
+        delivery = FakeDelivery(tenant=Tenant("shop", mode="payload"))
+        HttpChannel(cast(HttpPool, pool), FixedClock()).start([delivery])
+        await delivery.until_settled()
+        ((request, _),) = pool.sent
+        assert request.body == delivery.event.payload
+        assert b"ce-" not in request.headers
+        assert b"everbell-id: order-17" in request.headers
+
+    run(test)

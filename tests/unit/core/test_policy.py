@@ -6,7 +6,7 @@ from base64 import b64encode
 
 import pytest
 
-from everbell.core.policy import LimitsSpec, TenantSpec, parse_size, tenant_of
+from everbell.core.policy import BreakerSpec, LimitsSpec, TenantSpec, parse_size, tenant_of
 from everbell.core.retry import Retry
 from everbell.core.spec import RetrySpec
 from everbell.core.tenant import Tenant
@@ -44,6 +44,8 @@ def test_words_become_numbers() -> None:
         (TenantSpec(to="nowhere"), "to"),
         (TenantSpec(timeout="0s"), "timeout"),
         (TenantSpec(lease=0), "lease"),
+        (TenantSpec(breaker=BreakerSpec(pause="0s")), "breaker.pause"),
+        (TenantSpec(batch=2, mode="payload"), "mode"),
         (TenantSpec(retention="a while"), "retention"),
         (TenantSpec(retry=RetrySpec(backoff="1m", max_backoff="1s")), "retry.max_backoff"),
         (TenantSpec(limits=LimitsSpec(payload="much")), "limits.payload"),

@@ -430,3 +430,53 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
             await store.apply([Add(event(1))], UNOWNED)
 
     visit(tmp_path, step)
+
+
+OWNED = dict.fromkeys(range(PARTITIONS), 1)
+
+
+class Syncs:
+    """Counts fsyncs, and says when one was made."""
+
+    def __init__(self, store: RocksdbStore) -> None:
+        self._sync = store._syncer.sync
+        self.count = 0
+        self.made = asyncio.Event()
+
+    async def __call__(self, flush: Callable[[], object]) -> None:
+        await self._sync(flush)
+        self.count += 1
+        self.made.set()
+
+
+def test_relaxed_tenants_are_answered_before_the_fsync_which_follows(tmp_path: Path) -> None:
+    async def step(store: RocksdbStore) -> None:
+        await store.raise_fence(OWNED)
+        store._syncer.sync = syncs = Syncs(store)  # type: ignore[method-assign]
+        await store.apply([Add(event(1, tenant="loose"))], OWNED)
+        await store.apply([Add(event(2, tenant="loose"))], OWNED)
+        assert syncs.count == 0
+        await asyncio.wait_for(syncs.made.wait(), 10)
+        assert syncs.count == 1, "one for both"
+        await store.apply([Add(event(3, tenant="loose")), Add(event(4, tenant="shop"))], OWNED)
+        assert syncs.count == 2, "a strict change makes all of them strict"
+        await store.apply([Add(event(5, tenant="loose"))], OWNED)
+        await store.close()
+        assert syncs.count == 3, "nothing is left behind"
+
+    visit(tmp_path, step, relaxed=lambda tenant: tenant == "loose")
+
+
+def test_an_fsync_that_fails_late_breaks_the_store(tmp_path: Path) -> None:
+    async def step(store: RocksdbStore) -> None:
+        await store.raise_fence(OWNED)
+        db = store._db
+        store._db = Failing(db, "flush_wal", "IO error: fdatasync: Input/output error")  # type: ignore[assignment]
+        await store.apply([Add(event(1))], OWNED)
+        assert store._late_sync is not None
+        await store._late_sync
+        with pytest.raises(StoreBroken):
+            await store.apply([Add(event(2))], OWNED)
+        store._db = db
+
+    visit(tmp_path, step, relaxed=lambda tenant: True)

@@ -20,8 +20,10 @@ from everbell.core.cluster import Balanced, Group, Percentage, Strategy, Weighte
         (
             ("percentage", "eu:30:0:64:shop,bank", "us:20:64:8:"),
             Percentage((Group("eu", 30, 0, 64, ("shop", "bank")), Group("us", 20, 64, 8, ()))),
-            "percentage: eu 30% of the nodes, 64 partitions from 0 on, for shop, bank;"
-            " us 20% of the nodes, 8 partitions from 64 on, for nobody",
+            (
+                "percentage: eu 30% of the nodes, 64 partitions from 0 on, for shop, bank;"
+                " us 20% of the nodes, 8 partitions from 64 on, for nobody"
+            ),
         ),
     ],
 )

@@ -39,7 +39,7 @@ def test_events_are_counted_by_the_minute_and_by_the_hour() -> None:
 
 def test_every_occurrence_counts() -> None:
     async def test(caller: Caller) -> None:
-        await caller.schedule(**{"in": "30s", "repeat": {"every": "30s", "count": 5}})
+        await caller.schedule("shop", **{"in": "30s", "repeat": {"every": "30s", "count": 5}})
         await caller.schedule("store", **{"in": "30s", "repeat": {"every": "1m"}})
         assert await due(caller, f"{SHOP}?count=4") == [1, 2, 2, 0]
         assert await due(caller, f"{ALL}?count=2") == [2, 3]
@@ -49,7 +49,7 @@ def test_every_occurrence_counts() -> None:
 
 def test_what_is_due_and_not_delivered_is_overdue() -> None:
     async def test(caller: Caller) -> None:
-        await caller.schedule(**{"in": 0})
+        await caller.schedule("shop", **{"in": 0})
         for _ in range(3):
             await caller.schedule(key="k", **{"in": "5s", "to": "https://nobody.example/"})
         await asyncio.sleep(65)

@@ -11,7 +11,7 @@ KEY = "/v1/tenants/shop/keys/k"
 
 async def stuck(caller: Caller) -> None:
     """A dead head that blocks its key, and two that wait for it."""
-    await caller.schedule(id="first", key="k", **{"in": 0, "to": "https://nobody.example/"})
+    await caller.schedule("shop", id="first", key="k", **{"in": 0, "to": "https://nobody.example/"})
     await caller.schedule(id="second", key="k", **{"in": "1s", "to": "queue:work"})
     await caller.schedule(id="third", key="k", **{"in": "2s", "to": "queue:work"})
     await caller.schedule(id="later", key="k", **{"in": "1h", "to": "queue:work"})

@@ -63,3 +63,12 @@ def test_tables_are_merged_inside_too() -> None:
 @pytest.mark.parametrize("size", [0, 1, 1_000, 1_024, 256 << 10, 3 << 20, (3 << 20) + 1, 1 << 30])
 def test_sizes_come_back_from_their_words(size: int) -> None:
     assert parse_size(format_size(size), "size") == size
+
+
+def test_no_field_of_a_policy_is_forgotten_by_its_words() -> None:
+    """Whoever adds a field to the one form has to add it to the other: a document would take it away silently."""
+    written = msgspec.to_builtins(spec_of(Tenant()))
+    assert set(written) == {field.name for field in msgspec.structs.fields(TenantSpec)}
+    for name, value in {"dead_letter_to": "queue:dead", "mode": "structured", "rate": 2.5, "on_dead": "park"}.items():
+        policy = policy_over(BASE, {name: value})
+        assert getattr(spec_of(policy), name) == value, name

@@ -26,7 +26,7 @@ async def look_at(
     head, only_here = lanes.look(tenant, key)
     if mark is not None and mark != NOBODY:
         entry = floor.entries.get(mark)
-        head = await _search(store, tenant, key, mark) if entry is None else entry.event
+        head = await _search(store, partition, tenant, key, mark) if entry is None else entry.event
     elif head is not None and head.state == "waiting":
         waiting -= 1  # It has its turn, and its row is still in line.
     return head, max(waiting, 0) + only_here, is_more
@@ -43,11 +43,11 @@ async def _count(store: Store, partition: int, tenant: str, key: str) -> tuple[i
     return count, True
 
 
-async def _search(store: Store, tenant: str, key: str, sequence: int) -> Event | None:
+async def _search(store: Store, partition: int, tenant: str, key: str, sequence: int) -> Event | None:
     for status in _BLOCKING:
         cursor: str | None = None
         while True:
-            found = await store.find(Filter(tenant, status, key), cursor, _PAGE)
+            found = await store.find(Filter(tenant, status, key, partition=partition), cursor, _PAGE)
             for event in found.events:
                 if isinstance(event, Event) and event.sequence == sequence:
                     return event

@@ -12,6 +12,7 @@ from everbell.channels.port import SmallDesk
 from everbell.clock import Clock
 from everbell.core.amendment import amended
 from everbell.core.event import Event, Record, is_repeated, status_of
+from everbell.core.ids import partition_in
 from everbell.core.retry import Outcome
 from everbell.core.spec import Draft, event_of
 from everbell.core.tenant import Tenant, Tenants
@@ -88,6 +89,9 @@ class Operations:
 
     async def find(self, filter: Filter, cursor: str | None, limit: int) -> tuple[list[Seen], str | None]:
         """One page, and the cursor of the next."""
+        if filter.key is not None and filter.partition is None:
+            slices = self._intake.slices
+            filter = replace(filter, partition=partition_in(slices, filter.tenant, filter.key, self.store.partitions))
         found = await self.store.find(filter, cursor, limit)
         return [self._seen(event) for event in found.events], found.cursor
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from everbell.core.event import Event, Record, position, position_at
-from everbell.core.ids import SEQUENCE_MAX, partition_of
+from everbell.core.ids import SEQUENCE_MAX
 from everbell.stores.port import Filter, Found
 from everbell.stores.semantics import (
     EXAMINED_MAX,
@@ -102,8 +102,8 @@ def _rows(shelves: Shelves, filter: Filter, space: Space, after: Place | None) -
 def _scheduled(shelves: Shelves, filter: Filter, after: Place | None) -> Rows:
     start = max(position(*after) if after else -1, position(filter.from_at or 0, 0) - 1)
     lists = shelves.scheduled
-    if filter.key is not None:
-        lists = [lists[partition_of(filter.tenant, filter.key, len(lists))]]
+    if filter.partition is not None:
+        lists = [lists[filter.partition]]
     runs = [islice(shelf, bisect_right(shelf, start), None) for shelf in lists]
     return _placed(shelves, merge(*runs))
 

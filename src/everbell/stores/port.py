@@ -130,6 +130,8 @@ class Filter(Struct, frozen=True):
     to: str | None = None
     """How the target begins."""
     id_prefix: str | None = None
+    partition: int | None = None
+    """Where all events of the key are, for whoever knows that: then nowhere else is searched for unfinished ones."""
 
 
 class Found(Struct, frozen=True):

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from everbell.core.event import Event, Record
-from everbell.core.ids import partition_of
 from everbell.stores.port import Filter, Found
 from everbell.stores.postgres_link import Connection
 from everbell.stores.rows import BadRow, encode, read_event, read_record
@@ -93,8 +92,7 @@ class Search:
     def __init__(self, connection: Connection, partitions: int, filter: Filter) -> None:
         self._connection = connection
         self._filter = filter
-        key = filter.key
-        self._partitions = list(range(partitions)) if key is None else [partition_of(filter.tenant, key, partitions)]
+        self._partitions = list(range(partitions)) if filter.partition is None else [filter.partition]
         self._rows: dict[Space, Callable[[Place], Awaitable[Slice]]] = {
             "E": self._scheduled,
             "W": self._waiting,

@@ -16,7 +16,6 @@ from struct import Struct
 from rocksdict import Rdict
 
 from everbell.core.event import Event, Record
-from everbell.core.ids import partition_of
 from everbell.stores import rocksdb_keys as keys
 from everbell.stores.port import Filter, Found
 from everbell.stores.rocksdb_access import reading, scan, scan_back
@@ -130,9 +129,7 @@ class Search:
                 yield _HOUR.pack(hour) + key[len(prefix) :], row
 
     def _own_partitions(self) -> Iterable[int]:
-        if self._filter.key is None:
-            return range(self._partitions)
-        return (partition_of(self._filter.tenant, self._filter.key, self._partitions),)
+        return range(self._partitions) if self._filter.partition is None else (self._filter.partition,)
 
     def _within(self, start: bytes, prefix: bytes) -> Rows:
         skip = len(prefix)

@@ -353,7 +353,7 @@ class Failing:
         (Overloaded("too much", 3), False, 503),
         (RuntimeError("a bug"), True, 500),
         (RuntimeError("a bug"), False, 500),
-        (asyncio.CancelledError(), False, 503),
+        (asyncio.CancelledError(), False, 504),
     ],
 )
 def test_when_scheduling_fails_everybody_is_told(error: Exception, at_once: bool, status: int) -> None:

@@ -180,6 +180,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("audit_file", "", str, "the audit log, one JSON document a line; else in the server's log", "FILE"),
     Setting("log_level", "info", _level, "debug, info, warning or error", "LEVEL"),
     Setting("log_format", "text", _one_of("text", "json"), "lines for people, or a JSON document a line", "FORMAT"),
+    Setting("otlp", "", str, "send traces to this collector, over OTLP and HTTP, as in http://127.0.0.1:4318", "URL"),
     Setting("ready_file", "", str, "write the server's URL into this file when it is ready", "FILE"),
 )
 
@@ -233,6 +234,7 @@ class Settings(Struct, frozen=True):
     allow_targets: tuple[Network, ...]
     log_level: str
     log_format: LogFormat
+    otlp: str
     ready_file: str
     tenants: Tenants
 
@@ -289,6 +291,7 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | N
         allow_targets=values["allow_targets"] + (_LOOPBACK if _is_loopback(host) else ()),
         log_level=values["log_level"],
         log_format=values["log_format"],
+        otlp=values["otlp"],
         ready_file=values["ready_file"],
         tenants=tenants,
     )

@@ -15,12 +15,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from everbell.channels.nowhere import NowhereChannel
 from everbell.channels.port import Channel
 from everbell.channels.queue import QueueChannel
+from everbell.channels.traced import TracedChannel
 from everbell.clock import Clock
 from everbell.core.ids import Slices
 from everbell.core.tenant import Tenants
@@ -42,6 +44,9 @@ from everbell.engine.scribe import Scribe, failing
 from everbell.entropy import Entropy
 from everbell.errors import EverbellError, StoreError, StoreUnavailable
 from everbell.stores.port import Counts, Store
+
+if TYPE_CHECKING:
+    from everbell.tracing import Tracing
 
 _log = logging.getLogger("everbell.engine")
 
@@ -221,6 +226,14 @@ class Engine:
         """Those of the partitions that have something under way."""
         entries = self.floor.of_partitions(partitions)
         return {entry.event.partition for entry in entries if entry.under_way or entry.phase is Phase.SETTLING}
+
+    def trace(self, tracing: Tracing) -> None:
+        """Make spans of what is scheduled and attempted from now on; before the first partition is taken."""
+        assert not self.epochs, "flows keep their channels"
+        self._intake.tracing = tracing
+        self._channels = {
+            scheme: TracedChannel(channel, tracing, self._clock) for scheme, channel in self._channels.items()
+        }
 
     def slice_tenants(self, slices: Slices) -> None:
         """Some tenants have partitions of their own from now on."""

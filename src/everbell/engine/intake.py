@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import repeat
+from typing import TYPE_CHECKING
 
 from everbell.clock import Clock
 from everbell.core.event import Event, Record
@@ -21,6 +22,9 @@ from everbell.engine.scribe import GROUP_CHANGES_MAX, Scribe
 from everbell.entropy import Entropy
 from everbell.errors import EverbellError, NotOwner, StoreError
 from everbell.stores.port import SEQUENCES_AT_ONCE, Add, Refusal
+
+if TYPE_CHECKING:
+    from everbell.tracing import Tracing
 
 _RUN_BITS = 6
 """Events without a key go to one partition in runs of 64, which lie together in the store, then to the next."""
@@ -59,6 +63,7 @@ class Intake:
         self._sequence_max = 0
         self.slices: Slices = {}
         """Tenants that have partitions of their own."""
+        self.tracing: Tracing | None = None
 
     def own(self, owned: Sequence[Partition]) -> None:
         """The partitions that are owned here have changed."""
@@ -139,6 +144,14 @@ class Intake:
         return [*taken, *[refusal] * (len(drafts) - room)]
 
     async def _take_in(self, tenant: str, drafts: Sequence[Draft]) -> list[Event | Taken | EverbellError]:
+        if self.tracing is None:
+            return await self._store_all(tenant, drafts)
+        traced, spans = self.tracing.schedule(tenant, drafts)
+        results = await self._store_all(tenant, traced)
+        self.tracing.scheduled(spans, results)
+        return results
+
+    async def _store_all(self, tenant: str, drafts: Sequence[Draft]) -> list[Event | Taken | EverbellError]:
         try:
             events = self.place_all(tenant, drafts, self._clock.now())
         except NotOwner as elsewhere:

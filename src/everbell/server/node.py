@@ -15,6 +15,7 @@ from collections.abc import Callable
 from errno import EADDRINUSE
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from everbell.channels.guard import Guard
 from everbell.channels.http import HttpChannel
@@ -48,6 +49,9 @@ from everbell.settings import ONE_PROCESS, Settings, SettingsError
 from everbell.stores.port import Store
 from everbell.stores.url import without_password
 
+if TYPE_CHECKING:
+    from everbell.tracing import Tracing
+
 BROKEN_EXIT = 74
 """The exit code after a store that failed: start again, and it recovers from its log."""
 CORRUPT_EXIT = 1
@@ -64,10 +68,11 @@ _log = logging.getLogger("everbell.server")
 class Node:
     """Runs until it is told to stop, or until its store fails."""
 
-    def __init__(self, settings: Settings, store: Store, log: Log) -> None:
+    def __init__(self, settings: Settings, store: Store, log: Log, tracing: Tracing | None = None) -> None:
         self._settings = settings
         self._store = store
         self._log = log
+        self._tracing = tracing
         self._clock = SystemClock()
         self._entropy = SystemEntropy()
         self._engine: Engine | None = None
@@ -97,6 +102,8 @@ class Node:
             lambda broken: self._stop.set(),
             epochs={},
         )
+        if self._tracing is not None:
+            engine.trace(self._tracing)
         url = _url_of(listener, "http" if self._tls is None else "https")
         self._cluster = cluster = await self._join(engine, url)
         if cluster is None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from typing import TYPE_CHECKING
 
 import uvloop
 
 from everbell.logs.url import open_log
 from everbell.server.node import BROKEN_EXIT, Node, announce
 from everbell.server.process import collect_rarely, switch_soon
-from everbell.settings import Settings
+from everbell.settings import Settings, SettingsError
 from everbell.stores.url import open_store
+
+if TYPE_CHECKING:
+    from everbell.tracing import Tracing
 
 _log = logging.getLogger("everbell.server")
 
@@ -29,11 +33,26 @@ def serve(settings: Settings) -> int:
         )
         log = await open_log(settings.log)
         collect_rarely()
-        return await Node(settings, store, log).run(partial(announce, settings))
+        return await Node(settings, store, log, tracing).run(partial(announce, settings))
 
-    code = uvloop.run(main())
+    tracing = _tracing(settings) if settings.otlp else None
+    try:
+        code = uvloop.run(main())
+    finally:
+        if tracing is not None:
+            tracing.close()
     if code == BROKEN_EXIT:
         _log.critical(
             "ended because the store failed; what was acknowledged is in its log: mend the disk and start again"
         )
     return code
+
+
+def _tracing(settings: Settings) -> Tracing:
+    try:
+        from everbell.tracing import open_tracing
+    except ModuleNotFoundError as missing:
+        if not (missing.name or "").startswith("opentelemetry"):
+            raise
+        raise SettingsError("--otlp: traces need OpenTelemetry: pip install 'everbell[otel]'") from missing
+    return open_tracing(settings.otlp, settings.cluster.name)

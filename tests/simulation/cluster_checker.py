@@ -30,6 +30,8 @@ class ClusterChecker:
     hashes: dict[int, str] = field(default_factory=dict)
     """Of the value at each index, as the first node that was there had it."""
     broken: list[str] = field(default_factory=list)
+    unclean: set[tuple[int, int]] = field(default_factory=set)
+    """The (partition, epoch) that were taken from an owner that had not released them, by the log."""
 
     def played(self, name: str, value: Value) -> None:
         """A node has played an entry."""
@@ -74,6 +76,11 @@ class ClusterChecker:
             command = decode_command(entry.data)
             value = apply(value, entry.index, command)
             fingerprint = value_hash(value)
+            self.unclean.update(
+                (number, part.epoch)
+                for number, part in enumerate(value.partitions)
+                if part.epoch == entry.index and not part.clean
+            )
             if self.hashes.get(entry.index, fingerprint) != fingerprint:
                 found.append(f"value: playing the log again yields another one at entry {entry.index}")
             if entry.index in kept:

@@ -27,7 +27,7 @@ class ClusterWatch:
         self.seen: Counter[str] = Counter()
         """What happened, besides the faults."""
         self.unclean: set[tuple[int, int]] = set()
-        """The (partition, epoch) that were taken from an owner that had not released them."""
+        """The (partition, epoch) that follow one whose owner let go of it before all was stored."""
         self.snapshots: list[Snapshot] = []
         self._checker = checker
         self._receivers = receivers
@@ -65,9 +65,8 @@ class ClusterWatch:
             return
         self._played = value.index
         self._note(f"entry {value.index}")
-        for number, part in enumerate(value.partitions):
+        for part in value.partitions:
             if part.epoch == value.index and not part.clean:
-                self.unclean.add((number, part.epoch))
                 self.seen["takeovers"] += 1
         last = value.transitions[-1] if value.transitions else None
         if last is not None and last.index == value.index:

@@ -95,13 +95,10 @@ class ClusterWorld:
         for attempt in self._receivers.attempts:
             if attempt.refused or attempt.number >= PARKING.retry.max_attempts:
                 self._let_pass(attempt.name)
-        return [
-            *self._store.violations,
-            *self.checker.violations(
-                self._receivers.attempts, self._store.ended, self._store.taken_ms, self._watch.unclean
-            ),
-            *self.checker.judge_log(self._log.entries, self._watch.snapshots),
-        ]
+        of_log = self.checker.judge_log(self._log.entries, self._watch.snapshots)
+        unclean = self._watch.unclean | self.checker.unclean
+        promises = self.checker.violations(self._receivers.attempts, self._store.ended, self._store.taken_ms, unclean)
+        return [*self._store.violations, *promises, *of_log]
 
     # The machines
 

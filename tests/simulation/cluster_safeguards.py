@@ -104,7 +104,7 @@ SAFEGUARDS: list[tuple[Safeguard, tuple[str, ...], ClusterOptions]] = [
     (
         leases_have_no_margin,
         ("outlived",),
-        ClusterOptions(events=400, minutes=1.0, keyed=0.2, drift=0.09, faults=("cut-log",), faults_a_minute=20.0),
+        ClusterOptions(events=250, minutes=1.0, keyed=0.2, drift=0.09, faults=("cut-log",), faults_a_minute=20.0),
     ),
     (partitions_are_released_before_they_are_drained, ("outlived", "overlap"), _MOVES),
     (nobody_waits_for_a_dead_owner, ("overlap",), _CRASHES),

@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from everbell.core.event import Attempt, Course, Event, Repeat, position
+from everbell.core.ids import partition_of
 from everbell.core.retry import Retry
 from everbell.core.time import HOUR_MS, INSTANT_MAX
 from everbell.errors import Fenced, InvalidInput, StoreUnusable
@@ -574,6 +575,8 @@ async def fill(store: Store, epochs: Epochs) -> dict[str, Event]:
         (Filter("shop", "waiting", key="k"), ["waiting", "in line"]),
         (Filter("shop", key="k"), ["keyed", "waiting", "in line"]),
         (Filter("shop", tag="red", key="k"), ["keyed", "in line"]),
+        (Filter("shop", key="k", partition=partition_of("shop", "k", PARTITIONS)), ["keyed", "waiting", "in line"]),
+        (Filter("shop", "waiting", key="k", partition=partition_of("shop", "k", PARTITIONS)), ["waiting", "in line"]),
         (Filter("shop", tag="blue"), ["keyed"]),
         (Filter("shop", "scheduled", from_at=NOW + 4, until_at=NOW + 9), ["keyed", "later"]),
         (Filter("shop", "scheduled", until_at=NOW + 4), ["soon", "keyed"]),

@@ -143,13 +143,12 @@ class Search:
         return self._cut([((run_at, sequence), body, partition) for run_at, sequence, body, partition in rows])
 
     async def _waiting(self, place: Place) -> Slice:
-        tenant, key = self._filter.tenant, self._filter.key
-        if key is not None:
+        tenant, key, partition = self._filter.tenant, self._filter.key, self._filter.partition
+        if key is not None and partition is not None:
             # A forged place may name another key; it is only ever continued in the line of the filter.
-            rows = await self._connection.fetch(_LINE, tenant, *self._partitions, key, *place[2:], SLICE)
-            return _whole(rows, 4)
-        own = [partition for partition in self._partitions if partition >= place[0]]
-        starts = [place if partition == place[0] else (partition, *_FIRST["W"][1:]) for partition in own]
+            return _whole(await self._connection.fetch(_LINE, tenant, partition, key, *place[2:], SLICE), 4)
+        own = [number for number in self._partitions if number >= place[0]]
+        starts = [place if number == place[0] else (number, *_FIRST["W"][1:]) for number in own]
         columns = map(list, zip(*starts, strict=True)) if starts else ([], [], [], [])
         rows = await self._connection.fetch(_WAITING, tenant, *columns, self._depth)
         return self._cut([((*row,)[:4], row["body"], row["partition"]) for row in rows])

@@ -99,7 +99,7 @@ _ONCE = {
     "name": "Idempotency-Key",
     "in": "header",
     "description": "makes repeating the request safe: events without an id of their own are scheduled once for it",
-    "schema": {"type": "string", "pattern": "^[!#-+--~]{1,255}$"},
+    "schema": {"type": "string", "pattern": r"^[!#-+\--~]{1,255}$"},
 }
 _HEADERS = {
     "location": {"description": "the path of the event", "schema": {"type": "string"}},

@@ -19,6 +19,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -41,7 +42,7 @@ class ServiceFailed(Exception):
     """The server did not do as told; carries the end of its log."""
 
 
-class ServerProcess:
+class ServerProcess(ABC):
     """One server. Subclasses say what to run and how to ask whether it is ready."""
 
     name = "server"
@@ -58,17 +59,20 @@ class ServerProcess:
         self._frozen: list[int] = []
 
     @property
+    @abstractmethod
     def url(self) -> str:
-        raise NotImplementedError
+        """Where it can be reached."""
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027 -- not every server has something to prepare
         """Fill the folder, once."""
 
+    @abstractmethod
     def command(self) -> Sequence[str]:
-        raise NotImplementedError
+        """What to run."""
 
+    @abstractmethod
     def is_ready(self) -> bool:
-        raise NotImplementedError
+        """Whether it answers."""
 
     def start(self) -> str:
         """Start it, or start it again with the same data at the same address. Returns its URL."""

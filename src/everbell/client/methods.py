@@ -19,6 +19,7 @@ def presented(method: Method, build: Callable[..., Any], name: str | None = None
     own, *others = signature.parameters.values()
     method.__name__ = method.__qualname__ = name or build.__name__
     method.__doc__ = build.__doc__
+    # What `inspect.signature` and editors look at; the types of functions do not mention it.
     method.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[own.replace(name="self", annotation=inspect.Parameter.empty), *others],
         return_annotation=inspect.Signature.empty,

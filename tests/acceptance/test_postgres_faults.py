@@ -73,13 +73,17 @@ async def stored(store: PostgresStore) -> set[int]:
     return sequences
 
 
+PATIENCE_S = 60
+
+
 async def eventually(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask until the store is there again."""
-    while True:
-        try:
-            return await ask()
-        except StoreUnavailable:
-            await asyncio.sleep(0.02)
+    """Ask until the store is there again, with a pause in between, as a client does; not for ever."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                return await ask()
+            except StoreUnavailable:
+                await asyncio.sleep(0.02)
 
 
 def through(url: str, server: PostgresServer, proxy: FatefulProxy) -> str:

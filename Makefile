@@ -25,10 +25,10 @@ LOGS := .build/test
 # What the tests need from the system, as command=package.
 SYSTEM_TOOLS ?= strace=strace openssl=openssl ip=iproute2 nsenter=util-linux sysctl=procps
 
-# The servers that some tests talk to, as file=package: Debian keeps them out of PATH. Where one cannot be had, its tests
-# are skipped and say so, unless EVERBELL_REQUIRE_SERVICES=1.
+# The servers that some tests talk to, as file=package: Debian keeps them out of PATH. Kafka is fetched with Maven instead
+# (tests/services/maven.py). Where one cannot be had, its tests are skipped and say so, unless EVERBELL_REQUIRE_SERVICES=1.
 SERVICES ?= /usr/lib/postgresql/*/bin/postgres=postgresql /usr/share/java/zookeeper.jar=libzookeeper-java \
-	/usr/bin/java=default-jre-headless
+	/usr/bin/java=default-jre-headless /usr/bin/mvn=maven
 
 # The tool that writes the lock files. It runs only for `make lock`, in an environment that is thrown away.
 LOCK_TOOL := uv==0.13.7
@@ -56,7 +56,7 @@ run: $(VENV)/.runtime ## Start a server; options go into ARGS, as in: make run A
 	@exec $(BIN)/everbell serve $(ARGS)
 
 .PHONY: services
-services: $(VENV)/.dev services-installed ## Start PostgreSQL and ZooKeeper as the tests do, print their URLs, run until interrupted
+services: $(VENV)/.dev services-installed ## Start the servers that the tests use, print their URLs, run until interrupted
 	@exec $(BIN)/python -m tests.services
 
 .PHONY: bench
@@ -129,10 +129,11 @@ system: ## Install the system tools that the tests need, where they are missing
 	if [ -n "$$missing" ]; then $(call apt_install,$$missing); fi
 
 .PHONY: services-installed
-services-installed:
+services-installed: $(VENV)/.dev
 	@missing=; for service in $(SERVICES); do \
 		compgen -G "$${service%%=*}" >/dev/null || missing+="$${missing:+ }$${service#*=}"; done; \
 	if [ -n "$$missing" ]; then ( $(call apt_install,$$missing) ) || [ "$${EVERBELL_REQUIRE_SERVICES:-}" != 1 ]; fi
+	@$(BIN)/python -m tests.services.maven || [ "$${EVERBELL_REQUIRE_SERVICES:-}" != 1 ]
 
 .PHONY: lock
 lock: ## Write the lock files again from pyproject.toml; ARGS=--upgrade takes the newest releases

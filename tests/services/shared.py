@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import pytest
 
+from tests.services.kafka import KafkaServer
 from tests.services.postgres import PostgresServer
 from tests.services.process import ServerProcess, ServiceMissing
 from tests.services.zookeeper import ZookeeperServer
@@ -42,6 +43,12 @@ def postgres() -> PostgresServer:
 def zookeeper() -> ZookeeperServer:
     """The shared ZooKeeper."""
     return _started(had(ZookeeperServer))
+
+
+@cache
+def kafka() -> KafkaServer:
+    """The shared Kafka."""
+    return _started(had(KafkaServer))
 
 
 def _started(server: S) -> S:

@@ -1,0 +1,110 @@
+"""An Apache Kafka for tests: one process that is broker and controller (KRaft), on loopback, durable topics.
+
+Topics are never made by asking for them: what a test wants it makes, and what is missing is missing,
+as in a cluster that somebody runs with care.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import struct
+from itertools import count
+
+from tests.services.maven import KAFKA, java
+from tests.services.process import ServerProcess, free_port
+
+_CLUSTER = "everbell-tests-kafka-1"  # 22 characters, as Kafka wants them
+_METADATA, _METADATA_VERSION = 3, 1
+
+_SETTINGS = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={folder}/data
+auto.create.topics.enable=false
+num.partitions=1
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
+broker.session.timeout.ms=1000
+broker.heartbeat.interval.ms=200
+initial.broker.registration.timeout.ms=20000
+"""
+
+
+class KafkaServer(ServerProcess):
+    """`with KafkaServer() as server:` for a server that a test may stop, kill or freeze; `shared.kafka()` for one that
+    nobody may.
+    """
+
+    name = "kafka"
+    end_signal = signal.SIGTERM
+
+    def __init__(self, heap_mb: int = 384) -> None:
+        self._java, self._classpath = java(), KAFKA.classpath
+        super().__init__()
+        self._controller_port = free_port()
+        self._heap_mb = heap_mb
+        self._numbers = count(1)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"kafka://{self.address}"
+
+    def fresh_name(self) -> str:
+        """A name for a topic or a group that nobody has used."""
+        return f"test-{next(self._numbers)}"
+
+    def prepare(self) -> None:
+        settings = self.folder / "server.properties"
+        settings.write_text(_SETTINGS.format(folder=self.folder, port=self.port, controller_port=self._controller_port))
+        formatting = ["kafka.tools.StorageTool", "format", "--cluster-id", _CLUSTER, "--config", str(settings)]
+        self.run(self._java, "-XX:TieredStopAtLevel=1", *self._program(), *formatting)
+
+    def command(self) -> list[str]:
+        memory = [f"-Xmx{self._heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        return [self._java, *memory, *self._program(), "kafka.Kafka", str(self.folder / "server.properties")]
+
+    def is_ready(self) -> bool:
+        """Whether it names itself as the broker to talk to, and as the controller."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
+                connection.settimeout(2)
+                return _has_broker(_asked_metadata(connection))
+        except (OSError, struct.error):
+            return False
+
+    def _program(self) -> list[str]:
+        logging = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
+        return [*logging, "-cp", self._classpath]
+
+
+def _asked_metadata(connection: socket.socket) -> bytes:
+    """The answer to a request for the brokers, and for no topics."""
+    client = b"ready"
+    request = struct.pack(">hhih", _METADATA, _METADATA_VERSION, 1, len(client)) + client + struct.pack(">i", 0)
+    connection.sendall(struct.pack(">i", len(request)) + request)
+    with connection.makefile("rb") as answers:
+        (size,) = struct.unpack(">i", answers.read(4))
+        return answers.read(size)
+
+
+def _has_broker(answer: bytes) -> bool:
+    """After the number of the request comes the number of brokers."""
+    _request, brokers = struct.unpack_from(">ii", answer)
+    return bool(brokers > 0)

@@ -18,7 +18,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOCKS := requirements
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check
-SOURCES := $(wildcard src tests benchmarks examples)
+SOURCES := $(wildcard src tests benchmarks examples reference)
 STAGES := lint types unit conformance simulation acceptance
 LOGS := .build/test
 
@@ -108,8 +108,12 @@ sim: $(VENV)/.dev ## Simulate more seeds, so long of one node and so long of clu
 acceptance: $(VENV)/.dev system services-installed ## Run real processes, and kill some of them
 	@$(BIN)/pytest tests/acceptance $(ARGS)
 
+.PHONY: reference
+reference: $(VENV)/.runtime ## Write the pages of the documentation that are made from the code
+	@$(BIN)/python -m reference
+
 .PHONY: docs
-docs: $(VENV)/.docs ## Build the documentation as a site, in .build/site
+docs: $(VENV)/.docs reference ## Build the documentation as a site, in .build/site
 	@$(BIN)/mkdocs build --quiet --clean
 	@echo "the documentation is in .build/site/quickstart.html"
 

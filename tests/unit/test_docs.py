@@ -9,11 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from everbell.cli.main import COMMANDS, _exists, _parser
+from everbell.cli.main import COMMANDS, _exists, parser_of
 from everbell.core.policy import LimitsSpec, TenantSpec
 from everbell.core.spec import EventSpec
 from everbell.server.routes import DEAD, EVENT, EVENTS, QUEUE
 from everbell.settings import SETTINGS
+from reference.__main__ import PAGES as MADE
+from reference.routes import document
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")])
@@ -21,7 +23,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("example
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`([^`\n]+)`")
-_COMMAND = re.compile(r"(?<![./\w-])everbell +([a-z][a-z-]*)([^|;#\n]*)")
+_COMMAND = re.compile(r"(?<![./\w-])(?<!from )everbell +([a-z][a-z-]*)([^|;#\n]*)")
 
 
 def blocks(page: Path, *languages: str) -> list[str]:
@@ -74,7 +76,7 @@ def test_python_compiles(page: Path) -> None:
 def test_commands_exist(page: Path) -> None:
     for name, options in commands_in(page):
         assert _exists(name), f"{page.name}: there is no command everbell {name}"
-        parser = _parser([name])[1].choices[name]
+        parser = parser_of([name])[1].choices[name]
         unknown = [option for option in options if option not in parser.format_help()]
         assert not unknown, f"{page.name}: everbell {name} has no {unknown}"
 
@@ -88,6 +90,39 @@ def test_tests_that_are_named_exist(page: Path) -> None:
 def test_every_command_is_documented() -> None:
     text = (ROOT / "docs/cli.md").read_text()
     assert [name for name in COMMANDS if _exists(name) and f"\n## {name}\n" not in text] == []
+
+
+def test_every_argument_says_what_it_is() -> None:
+    _, commands = parser_of(COMMANDS)
+    actions = [(name, action) for name, parser in commands.choices.items() for action in parser._actions]
+    assert [(name, action.dest) for name, action in actions if not action.help] == []
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_page_that_is_made_from_the_code_is_up_to_date(name: str) -> None:
+    assert (ROOT / "docs" / name).read_text() == MADE[name](), f"docs/{name} is out of date: run make reference"
+
+
+def test_the_reference_has_every_option_of_every_command() -> None:
+    text = (ROOT / "docs/cli-reference.md").read_text()
+    sections = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    shared = text.partition("## Options for the server")[2].partition("\n## ")[0]
+    _, commands = parser_of(COMMANDS)
+    missing = [
+        f"{name} {option}"
+        for name, parser in commands.choices.items()
+        for action in parser._actions
+        for option in action.option_strings
+        if option not in ("-h", "--help") and f"`{option}" not in sections[name] + shared
+    ]
+    assert missing == []
+
+
+def test_the_reference_has_every_route() -> None:
+    text = (ROOT / "docs/http-reference.md").read_text()
+    paths = document()["paths"]
+    headings = [f"### {method.upper()} {path}\n" for path, methods in paths.items() for method in methods]
+    assert [heading for heading in headings if heading not in text] == []
 
 
 def test_the_table_of_settings_is_the_code_s() -> None:

@@ -169,7 +169,7 @@ def test_no_work_is_left_as_a_note() -> None:
     note = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")  # in halves, so as not to find itself
     notes = [
         f"{path.relative_to(ROOT)}:{number}: do it now, or write an issue and delete the note: {line.strip()}"
-        for folder in ("src", "tests", "benchmarks", "examples")
+        for folder in ("src", "tests", "benchmarks", "examples", "reference")
         for path in sorted((ROOT / folder).rglob("*.py"))
         for number, line in enumerate(path.read_text().splitlines(), start=1)
         if note.search(line)

@@ -71,7 +71,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     cancel = add_command(
         commands, "cancel", "cancel events", "Cancel events by id, or all that match.", _CANCEL_NOTES, _cancel
     )
-    cancel.add_argument("ids", metavar="ID", nargs="*")
+    cancel.add_argument("ids", metavar="ID", nargs="*", help="which events, where no option chooses them")
     add_selection_options(cancel)
     add_server_options(cancel)
 
@@ -83,7 +83,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         _RESCHEDULE_NOTES,
         _reschedule,
     )
-    reschedule.add_argument("id", metavar="ID", nargs="?")
+    reschedule.add_argument("id", metavar="ID", nargs="?", help="which event, where no option chooses several")
     add_time_options(reschedule, required=True, by=True)
     add_selection_options(reschedule)
     reschedule.add_argument("--version", metavar="N", type=positive, help="only if the event still has this version")
@@ -97,7 +97,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         _REDRIVE_NOTES,
         _redrive,
     )
-    redrive.add_argument("ids", metavar="ID", nargs="*")
+    redrive.add_argument("ids", metavar="ID", nargs="*", help="which dead events, unless --all")
     redrive.add_argument("--all", action="store_true", help="all dead events")
     redrive.add_argument("--rate", metavar="N", type=positive_number, help="so many a second, instead of all at once")
     add_selection_options(redrive)
@@ -106,7 +106,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     discard = add_command(
         commands, "discard", "give up on dead events", "Cancel dead events, for good.", _DISCARD_NOTES, _discard
     )
-    discard.add_argument("ids", metavar="ID", nargs="*")
+    discard.add_argument("ids", metavar="ID", nargs="*", help="which dead events, where no option chooses them")
     discard.add_argument("--all", action="store_true", help="all dead events")
     add_selection_options(discard)
     add_server_options(discard)
@@ -119,7 +119,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         _UNBLOCK_NOTES,
         _unblock,
     )
-    unblock.add_argument("key", metavar="KEY")
+    unblock.add_argument("key", metavar="KEY", help="the key whose events wait")
     unblock.add_argument("--look", action="store_true", help="only say what the key waits for")
     add_server_options(unblock)
 

@@ -53,7 +53,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     show = add_command(
         commands, "show", "show an event and its attempts", "Show everything about events.", _SHOW_NOTES, _show
     )
-    show.add_argument("ids", metavar="ID", nargs="+")
+    show.add_argument("ids", metavar="ID", nargs="+", help="which events")
     add_server_options(show)
 
 

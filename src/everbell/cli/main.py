@@ -82,7 +82,7 @@ def _run(arguments: list[str]) -> int:
     name = arguments[0]
     if not name.startswith("-") and not _exists(name):
         return _unknown(name)
-    parser, commands = _parser([name] if name in COMMANDS else () if name == "--version" else COMMANDS)
+    parser, commands = parser_of([name] if name in COMMANDS else () if name == "--version" else COMMANDS)
     try:
         args, unknown = parser.parse_known_args(arguments)
     except SystemExit as end:  # The help was printed, or a complaint.
@@ -100,7 +100,7 @@ def _run(arguments: list[str]) -> int:
     return code
 
 
-def _parser(names: Iterable[str]) -> tuple[Parser, argparse._SubParsersAction[Parser]]:
+def parser_of(names: Iterable[str]) -> tuple[Parser, argparse._SubParsersAction[Parser]]:
     """The parser with the commands of these names, as far as they exist."""
     parser = Parser(
         prog="everbell",

@@ -18,10 +18,12 @@ from everbell.errors import InvalidInput
 
 T = TypeVar("T")
 
+SERVER_GROUP = "server"
+
 
 def add_server_options(parser: Parser, env: Mapping[str, str] = os.environ) -> None:
     """`--server`, `--tenant`, `--token`, `--ca`, `--cert` and `--json`."""
-    group = parser.add_argument_group("server")
+    group = parser.add_argument_group(SERVER_GROUP)
     group.add_argument(
         "--server",
         metavar="URL",

@@ -70,7 +70,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         ("resume", "let paused events ring again", _resume),
     ):
         parser = add_command(commands, name, summary, f"{summary[0].upper()}{summary[1:]}.", _PAUSE_NOTES, run)
-        parser.add_argument("id", metavar="ID")
+        parser.add_argument("id", metavar="ID", help="which event")
         parser.add_argument("--note", metavar="TEXT", help="why")
         add_server_options(parser)
     backfill = add_command(
@@ -81,7 +81,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         _BACKFILL_NOTES,
         _backfill,
     )
-    backfill.add_argument("id", metavar="ID")
+    backfill.add_argument("id", metavar="ID", help="which event")
     backfill.add_argument("--from", dest="from_", metavar="TIME", type=instant, required=True, help="the first time")
     backfill.add_argument("--until", metavar="TIME", type=instant, required=True, help="the last time, in the past")
     add_server_options(backfill)

@@ -38,12 +38,12 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     drain = add_command(
         commands, "drain", "move everything away from a node", "Move partitions away.", _DRAIN_NOTES, _drain
     )
-    drain.add_argument("node", metavar="NODE")
+    drain.add_argument("node", metavar="NODE", help="the name of the node")
     add_server_options(drain)
     undrain = add_command(
         commands, "undrain", "let a node own partitions again", "Undo a drain.", _DRAIN_NOTES, _undrain
     )
-    undrain.add_argument("node", metavar="NODE")
+    undrain.add_argument("node", metavar="NODE", help="the name of the node")
     add_server_options(undrain)
 
 

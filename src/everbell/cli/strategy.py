@@ -30,7 +30,13 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = add_command(
         commands, "strategy", "share out the partitions", "Show or change how partitions are shared.", _NOTES, _run
     )
-    parser.add_argument("strategy", nargs="?", choices=("balanced", "weighted", "percentage"), metavar="STRATEGY")
+    parser.add_argument(
+        "strategy",
+        nargs="?",
+        choices=("balanced", "weighted", "percentage"),
+        metavar="STRATEGY",
+        help="balanced, weighted or percentage; without it, the one that counts is shown",
+    )
     parser.add_argument("details", nargs="*", metavar="DETAIL", help="weights (NODE=N) or groups")
     add_server_options(parser)
 

@@ -102,6 +102,7 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
     problems = {status: text for status, text in answers.items() if status >= "400"}
     return (
         f'<h2 id="{name}">{escape(operation["summary"])}</h2><p><code>{method} {escape(path)}</code></p>'
+        f"<p>{escape(operation['description'])}</p>"
         f"<table>{''.join(rows)}</table>{_folded(', '.join(problems), problems)}"
     )
 

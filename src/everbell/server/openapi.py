@@ -18,8 +18,8 @@ from everbell.server.problem import CONTENT_TYPE, Problem, title_of
 from everbell.server.route import JSON, Answer, Route
 
 _REF = "#/components/schemas/{name}"
-_PROBLEMS_OF_KEYS = (401, 403)
-_PROBLEMS_OF_ALL = (400, 408, 414, 431, 500, 503, 504)
+PROBLEMS_OF_KEYS = (401, 403)
+PROBLEMS_OF_ALL = (400, 408, 414, 431, 500, 503, 504)
 
 _TIME = {"format": "date-time"}
 _PAYLOAD = Annotated[Any, Meta(description="any JSON, delivered as it came")]
@@ -62,7 +62,7 @@ _REFINED: dict[str, dict[str, Any]] = {
 }
 _DURATION = [{"type": "string"}, {"type": "integer"}, {"type": "number"}]
 """What the decoder lets in where a duration is meant."""
-_REFINED_DURATION = [
+REFINED_DURATION = [
     {"type": "string", "pattern": r"^(([0-9]{1,9}(\.[0-9]{1,9})?(ms|s|m|h|d|w))+|[Pp][0-9.DHMSTWdhmstw]+)$"},
     {"type": "number", "minimum": 0, "description": "seconds"},
 ]
@@ -159,7 +159,7 @@ def _refine_durations(schema: Any) -> None:
     if isinstance(schema, dict):
         choices = schema.get("anyOf", [])
         if choices[:3] == _DURATION:
-            schema["anyOf"] = _REFINED_DURATION + choices[3:]
+            schema["anyOf"] = REFINED_DURATION + choices[3:]
         for inner in schema.values():
             _refine_durations(inner)
     elif isinstance(schema, list):
@@ -168,7 +168,7 @@ def _refine_durations(schema: Any) -> None:
 
 
 def _operation(route: Route, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
-    operation: dict[str, Any] = {"operationId": route.name, "summary": route.summary}
+    operation: dict[str, Any] = {"operationId": route.name, "summary": route.summary, "description": _needed(route)}
     if route.access != "open":
         # Nobody needs a key as long as there is none: the empty requirement says so.
         operation["security"] = [{}, {"key": [] if route.access == "any" else [_scope(route)]}]
@@ -219,8 +219,8 @@ def _responses(route: Route, schemas: dict[Any, dict[str, Any]]) -> dict[str, An
     for answer in route.answers:
         responses[str(answer.status)] = _response(answer, schemas)
     problem = {"schema": schemas[Problem]}
-    locked = () if route.access == "open" else _PROBLEMS_OF_KEYS
-    for status in sorted({*route.problems, *_PROBLEMS_OF_ALL, *locked}):
+    locked = () if route.access == "open" else PROBLEMS_OF_KEYS
+    for status in sorted({*route.problems, *PROBLEMS_OF_ALL, *locked}):
         response = responses.setdefault(str(status), {"description": title_of(status), "content": {}})
         response["content"][CONTENT_TYPE] = problem
     return dict(sorted(responses.items()))
@@ -236,6 +236,16 @@ def _response(answer: Answer, schemas: dict[Any, dict[str, Any]]) -> dict[str, A
     if answer.headers:
         response["headers"] = {name: _HEADERS[name] for name in answer.headers}
     return response
+
+
+def _needed(route: Route) -> str:
+    """What it takes to use it, in words: a scope alone does not say whose tenant is meant."""
+    if route.access == "open":
+        return "Needs no access key."
+    if route.access == "any":
+        return "Needs any access key."
+    where = "the tenant" if "{tenant}" in route.path and route.access != "operator" else "all tenants"
+    return f"Needs an access key with the scope `{_scope(route)}` for {where}."
 
 
 def _scope(route: Route) -> str:

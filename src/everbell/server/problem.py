@@ -88,6 +88,12 @@ _NAMED: dict[int, type[EverbellError]] = {
         OutcomeUnknown,
     )
 }
+_PLAIN = {
+    408: ("request-timeout", "The request did not come in time"),
+    414: ("request-uri-too-long", "The path is too long"),
+    431: ("request-header-fields-too-large", "The headers are too large"),
+}
+"""Those of the HTTP layer, by slug and title; the phrases of `HTTPStatus` differ between versions of Python."""
 
 
 def problem_of(error: EverbellError) -> Response:
@@ -104,16 +110,21 @@ def problem_of(error: EverbellError) -> Response:
 
 def server_problem(status: int, detail: str) -> Response:
     """The answer of the HTTP server to what never became a request, in the same form."""
-    title = title_of(status)
-    named = _NAMED.get(status)
-    slug = title.lower().replace(" ", "-") if named is None else named.slug
+    slug, title = _called(status)
     return Response(status, _encode(Problem(TYPES + slug, title, status, detail)), CONTENT_TYPE)
 
 
 def title_of(status: int) -> str:
     """What a problem of this status is called."""
-    named = _NAMED.get(status)
-    return HTTPStatus(status).phrase if named is None else named.title
+    return _called(status)[1]
+
+
+def _called(status: int) -> tuple[str, str]:
+    """Slug and title."""
+    if status in _NAMED:
+        return _NAMED[status].slug, _NAMED[status].title
+    phrase = HTTPStatus(status).phrase
+    return _PLAIN.get(status) or (phrase.lower().replace(" ", "-"), phrase)
 
 
 def _headers(error: EverbellError) -> tuple[tuple[str, str], ...]:

@@ -76,7 +76,7 @@ class PageQuery(Selection, frozen=True, forbid_unknown_fields=True, kw_only=True
 class FindQuery(PageQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Without a status: what is neither finished nor dead."""
 
-    status: Status | UnsetType = UNSET
+    status: Annotated[Status, Meta(description="as it is; else what is neither finished nor dead")] | UnsetType = UNSET
 
 
 class CancelQuery(Selection, frozen=True, forbid_unknown_fields=True, kw_only=True):

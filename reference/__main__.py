@@ -1,0 +1,26 @@
+"""`python -m reference`: write every page that is made from the code, where it differs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reference.commands import commands_page
+from reference.routes import routes_page
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+PAGES = {"cli-reference.md": commands_page, "http-reference.md": routes_page}
+
+
+def main() -> None:
+    """Write them."""
+    for name, made in PAGES.items():
+        text = made()
+        path = DOCS / name
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+            print(f"wrote docs/{name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -23,7 +23,7 @@ STAGES := lint types unit conformance simulation acceptance
 LOGS := .build/test
 
 # What the tests need from the system, as command=package.
-SYSTEM_TOOLS ?= strace=strace openssl=openssl ip=iproute2 nsenter=util-linux sysctl=procps
+SYSTEM_TOOLS ?= curl=curl strace=strace openssl=openssl ip=iproute2 nsenter=util-linux sysctl=procps
 
 # The servers that some tests talk to, as file=package: Debian keeps them out of PATH. Kafka is fetched with Maven instead
 # (tests/services/maven.py). Where one cannot be had, its tests are skipped and say so, unless EVERBELL_REQUIRE_SERVICES=1.

@@ -8,12 +8,14 @@ clean up after it. What belongs to no process (the network, the servers, the cli
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
+from heapq import heapify, heappop, heappush
 from typing import Any, TypeVar
 
-from everbell.testing.virtual import START_AT, VirtualLoop
+from everbell.testing.virtual import START_AT, Deadlock, VirtualLoop
 
 T = TypeVar("T")
 
@@ -42,7 +44,7 @@ class Process:
         self.context = Context()
         self.context.run(_PROCESS.set, self)
         self._loop = loop
-        self._held: list[tuple[_Gate, tuple[Any, ...]]] = []
+        self._held: list[_Step] = []
         self._pauses = 0
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -80,15 +82,15 @@ class Process:
         if self.paused and pause == self._pauses:
             self.paused = False
             held, self._held = self._held, []
-            for gate, args in held:
-                self._loop.call_again(gate, args)
+            for step in held:
+                self._loop.run_again(step)
 
-    def may_run(self, gate: _Gate, args: tuple[Any, ...]) -> bool:
+    def may_run(self, step: _Step) -> bool:
         """Whether a callback may run now; if not, it is kept for later, or forgotten."""
         if self.dead:
             return False
         if self.paused:
-            self._held.append((gate, args))
+            self._held.append(step)
             return False
         if self.fuse >= 0:
             self.fuse -= 1
@@ -101,31 +103,52 @@ class Process:
 _PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
-class _Gate:
-    """A callback of a process."""
+class _Step(asyncio.TimerHandle):
+    """A callback, and whose it is."""
 
-    __slots__ = ("callback", "context", "handle", "process")
+    __slots__ = ("process",)
 
-    handle: asyncio.Handle
-
-    def __init__(self, process: Process, callback: Callable[..., object], context: Context) -> None:
+    def __init__(
+        self,
+        process: Process | None,
+        when_s: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: Context,
+    ) -> None:
+        # As the classes above do it, in one call.
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._loop = loop
+        self._source_traceback = None
+        self._repr = None
+        self._context = context
+        self._when = when_s
+        self._scheduled = False
         self.process = process
-        self.callback = callback
-        self.context = context
-
-    def __call__(self, *args: Any) -> None:
-        if not self.handle.cancelled() and self.process.may_run(self, args):
-            self.callback(*args)
 
 
 class ProcessLoop(VirtualLoop):
-    """A virtual loop that knows whose callback it runs."""
+    """A virtual loop that knows whose callback it runs.
+
+    It does what asyncio's own loop does, in the same order, without what only real time and real sockets need: a
+    simulation spends most of its time here. Timers of one instant run in the order in which they were set.
+    """
+
+    _ready: deque[_Step]
+    _stopping: bool
 
     def __init__(self) -> None:
         super().__init__()
         self.outside = Context()
         self.tasks: dict[asyncio.Task[Any], None] = {}
         """Those that have not ended well. Kept, so that no garbage is collected, and no coroutine closed, in a run."""
+        self._timers: list[tuple[float, int, _Step]] = []
+        self._timers_set = 0
+        self._timers_off = 0
+        """How many of the timers were cancelled."""
         self.set_task_factory(_make_task)
 
     @property
@@ -139,33 +162,70 @@ class ProcessLoop(VirtualLoop):
 
     def after(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
         """Call something outside of all processes, after some true time."""
-        super().call_at(self._now_s + seconds, callback, *args, context=self.outside)
+        self._set_timer(_Step(None, self._now_s + seconds, callback, args, self, self.outside))
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        process = _PROCESS.get() if context is None else context.get(_PROCESS)
-        if process is None:
-            return super().call_soon(callback, *args, context=context)
-        gate = _Gate(process, callback, context or copy_context())
-        gate.handle = super().call_soon(gate, *args, context=gate.context)
-        return gate.handle
+        if context is None:
+            context = copy_context()
+        step = _Step(context.get(_PROCESS), 0.0, callback, args, self, context)
+        self._ready.append(step)
+        return step
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        process = _PROCESS.get() if context is None else context.get(_PROCESS)
-        if process is None:
-            return super().call_at(when, callback, *args, context=context)
-        gate = _Gate(process, callback, context or copy_context())
-        # A hair later: a timer counts as due a hair before its time, and who looks at the clock then would wait again.
-        handle = super().call_at(when / process.rate + 2 * _HAIR_S, gate, *args, context=gate.context)
-        gate.handle = handle
-        return handle
+        if context is None:
+            context = copy_context()
+        process = context.get(_PROCESS)
+        if process is not None:
+            # A hair later: a timer counts as due a hair before its time, and who looks at the clock then would wait
+            # again.
+            when = when / process.rate + 2 * _HAIR_S
+        step = _Step(process, when, callback, args, self, context)
+        self._set_timer(step)
+        return step
 
-    def call_again(self, gate: _Gate, args: tuple[Any, ...]) -> None:
+    def run_again(self, step: _Step) -> None:
         """Try a callback again that was held back."""
-        super().call_soon(gate, *args, context=gate.context)
+        self._ready.append(step)
+
+    def _set_timer(self, step: _Step) -> None:
+        step._scheduled = True
+        self._timers_set += 1
+        heappush(self._timers, (step._when, self._timers_set, step))
+
+    def _timer_handle_cancelled(self, _: asyncio.TimerHandle) -> None:
+        self._timers_off += 1
+
+    def _run_once(self) -> None:
+        timers, ready = self._timers, self._ready
+        if self._timers_off > 100 and self._timers_off * 2 > len(timers):
+            timers[:] = [timer for timer in timers if not timer[2].cancelled()]
+            heapify(timers)
+            self._timers_off = 0
+        while timers and timers[0][2].cancelled():
+            self._timers_off -= 1
+            heappop(timers)
+        if not ready and not self._stopping:
+            if not timers:
+                raise Deadlock("all tasks wait for something that nobody will do")
+            self._now_s = max(self._now_s, timers[0][0])
+        due_s = self._now_s + _HAIR_S
+        while timers and timers[0][0] < due_s:
+            step = heappop(timers)[2]
+            step._scheduled = False
+            ready.append(step)
+        for _ in range(len(ready)):
+            step = ready.popleft()
+            if not step._cancelled and (step.process is None or step.process.may_run(step)):
+                try:
+                    step._context.run(step._callback, *step._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as failed:
+                    self.call_exception_handler({"message": f"{step._callback} failed", "exception": failed})
 
     def bury(self) -> list[BaseException]:
         """After the run: let go of all tasks; returns the errors that nobody has seen."""

@@ -7,9 +7,9 @@ Settings are checked once, when they are built, and passed in from there; nothin
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from socket import gethostname
 from typing import Any, Literal
@@ -25,8 +25,17 @@ from everbell.core.time import parse_duration
 from everbell.engine.engine import EngineSettings
 from everbell.errors import EverbellError, InvalidInput
 from everbell.log_lines import LogFormat
-
-Network = IPv4Network | IPv6Network
+from everbell.setting import (
+    Network,
+    Setting,
+    number_reader,
+    one_of_reader,
+    read_lease,
+    read_level,
+    read_listen,
+    read_networks,
+    read_switch,
+)
 
 ONE_PROCESS = ("rocksdb", "memory")
 """The schemes of stores and logs that one process has for itself."""
@@ -41,90 +50,22 @@ class SettingsError(EverbellError):
     """A setting is missing, unknown or wrong. The message says where it came from and what would be right."""
 
 
-class Setting(Struct, frozen=True):
-    """One setting: `--name`, `EVERBELL_NAME`, `name = …` in the file."""
-
-    name: str
-    default: str
-    read: Callable[[str], object]
-    help: str
-    metavar: str | None = None
-    """None for a switch."""
-
-    @property
-    def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
-
-    @property
-    def variable(self) -> str:
-        return "EVERBELL_" + self.name.upper()
-
-
-def _listen(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65_535:
-        raise InvalidInput(f"{text!r} is not an address; write HOST:PORT, such as 127.0.0.1:8420")
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
-def _networks(text: str) -> tuple[Network, ...]:
-    try:
-        return tuple(ip_network(part.strip()) for part in text.split(",") if part.strip())
-    except ValueError as wrong:
-        raise InvalidInput(f"{wrong}; write networks such as 10.0.0.0/8,192.168.7.0/24") from None
-
-
-def _number(low: int, high: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not text.isdecimal() or not low <= int(text) <= high:
-            raise InvalidInput(f"{text!r} is not a number from {low} to {high}")
-        return int(text)
-
-    return read
-
-
-def _switch(text: str) -> bool:
-    if text.lower() not in ("true", "false", "1", "0", "yes", "no"):
-        raise InvalidInput(f"{text!r} is neither true nor false")
-    return text.lower() in ("true", "1", "yes")
-
-
-def _level(text: str) -> str:
-    if text.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
-        raise InvalidInput(f"{text!r} is not one of debug, info, warning, error")
-    return text.upper()
-
-
-def _one_of(*choices: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text not in choices:
-            raise InvalidInput(f"{text!r} is not one of {', '.join(choices)}")
-        return text
-
-    return read
-
-
-def _lease(text: str) -> int:
-    lease_ms = parse_duration(text, "lease")
-    if not 500 <= lease_ms <= 60_000:
-        raise InvalidInput(f"{text!r} is not a time from 500ms to 60s")
-    return lease_ms
-
-
 SETTINGS: tuple[Setting, ...] = (
     Setting(
         "store", "rocksdb:./everbell-data", str, "where events are kept: rocksdb:PATH, postgresql://… or memory:", "URL"
     ),
     Setting("log", "", str, "where the cluster's log is kept: a URL as for --store, or zookeeper://HOST,…/PATH", "URL"),
-    Setting("listen", "127.0.0.1:8420", _listen, "the address of the HTTP API; port 0 takes any free one", "HOST:PORT"),
-    Setting("gateways", "0", _number(0, 64), "processes that do HTTP and JSON before the engine", "N"),
+    Setting(
+        "listen", "127.0.0.1:8420", read_listen, "the address of the HTTP API; port 0 takes any free one", "HOST:PORT"
+    ),
+    Setting("gateways", "0", number_reader(0, 64), "processes that do HTTP and JSON before the engine", "N"),
     Setting("memory", "128MiB", lambda text: parse_size(text, "memory"), "what events in memory may take", "SIZE"),
     Setting(
         "lookahead", "5s", lambda text: parse_duration(text, "lookahead"), "how far ahead events are loaded", "TIME"
     ),
-    Setting("in_flight", "4096", _number(1, 1_000_000), "attempts under way at a time, over all targets", "N"),
+    Setting("in_flight", "4096", number_reader(1, 1_000_000), "attempts under way at a time, over all targets", "N"),
     Setting("drain", "10s", lambda text: parse_duration(text, "drain"), "how long a stop waits for attempts", "TIME"),
-    Setting("partitions", "256", _number(1, 65_536), "slices of a new store; fixed once it is made", "N"),
+    Setting("partitions", "256", number_reader(1, 65_536), "slices of a new store; fixed once it is made", "N"),
     Setting(
         "reserve_disk",
         "64MiB",
@@ -144,22 +85,22 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "allow_targets",
         "",
-        _networks,
+        read_networks,
         "private networks that may be delivered to; loopback is allowed while listening on loopback",
         "CIDR,…",
     ),
     Setting("node", "", str, "the name of this node in the cluster, the same after a restart; the host's name", "NAME"),
     Setting("zone", "", str, "where this node stands; backups are in another zone", "NAME"),
-    Setting("capacity", "1", _number(1, 1_000), "its weight: twice as much owns twice as many partitions", "N"),
-    Setting("gateway_only", "false", _switch, "take requests and own nothing"),
-    Setting("lease", "2500ms", _lease, "how long a node that says nothing is taken for alive", "TIME"),
-    Setting("peers_listen", "127.0.0.1:0", _listen, "where other nodes reach this one", "HOST:PORT"),
+    Setting("capacity", "1", number_reader(1, 1_000), "its weight: twice as much owns twice as many partitions", "N"),
+    Setting("gateway_only", "false", read_switch, "take requests and own nothing"),
+    Setting("lease", "2500ms", read_lease, "how long a node that says nothing is taken for alive", "TIME"),
+    Setting("peers_listen", "127.0.0.1:0", read_listen, "where other nodes reach this one", "HOST:PORT"),
     Setting("advertise", "", str, "what to tell other nodes, where it is not what this one sees", "HOST:PORT"),
     Setting("cluster_secret", "", str, "what all nodes of a cluster have to know", "TEXT"),
     Setting("cluster_cert", "", str, "TLS between nodes: this node's certificate", "FILE"),
     Setting("cluster_key", "", str, "its private key", "FILE"),
     Setting("cluster_ca", "", str, "the authority that signed the certificates of all nodes", "FILE"),
-    Setting("insecure", "false", _switch, "listen beyond loopback without access keys"),
+    Setting("insecure", "false", read_switch, "listen beyond loopback without access keys"),
     Setting(
         "bootstrap_key",
         "",
@@ -173,13 +114,15 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "audit",
         "changes",
-        _one_of("changes", "all", "off"),
+        one_of_reader("changes", "all", "off"),
         "what goes into the audit log: changes, all or off",
         "EXTENT",
     ),
     Setting("audit_file", "", str, "the audit log, one JSON document a line; else in the server's log", "FILE"),
-    Setting("log_level", "info", _level, "debug, info, warning or error", "LEVEL"),
-    Setting("log_format", "text", _one_of("text", "json"), "lines for people, or a JSON document a line", "FORMAT"),
+    Setting("log_level", "info", read_level, "debug, info, warning or error", "LEVEL"),
+    Setting(
+        "log_format", "text", one_of_reader("text", "json"), "lines for people, or a JSON document a line", "FORMAT"
+    ),
     Setting("otlp", "", str, "send traces to this collector, over OTLP and HTTP, as in http://127.0.0.1:4318", "URL"),
     Setting("ready_file", "", str, "write the server's URL into this file when it is ready", "FILE"),
 )

@@ -1,0 +1,95 @@
+"""One setting, and how its text is read.
+
+Readers take what stands in a flag, a variable or the file, and raise `InvalidInput` with what would be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ipaddress import IPv4Network, IPv6Network, ip_network
+
+from msgspec import Struct
+
+from everbell.core.time import parse_duration
+from everbell.errors import InvalidInput
+
+Network = IPv4Network | IPv6Network
+
+
+class Setting(Struct, frozen=True):
+    """One setting: `--name`, `EVERBELL_NAME`, `name = …` in the file."""
+
+    name: str
+    default: str
+    read: Callable[[str], object]
+    help: str
+    metavar: str | None = None
+    """None for a switch."""
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return "EVERBELL_" + self.name.upper()
+
+
+def read_listen(text: str) -> tuple[str, int]:
+    """An address, `HOST:PORT`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65_535:
+        raise InvalidInput(f"{text!r} is not an address; write HOST:PORT, such as 127.0.0.1:8420")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def read_networks(text: str) -> tuple[Network, ...]:
+    """Networks, with commas between them."""
+    try:
+        return tuple(ip_network(part.strip()) for part in text.split(",") if part.strip())
+    except ValueError as wrong:
+        raise InvalidInput(f"{wrong}; write networks such as 10.0.0.0/8,192.168.7.0/24") from None
+
+
+def number_reader(low: int, high: int) -> Callable[[str], int]:
+    """Reads whole numbers within bounds."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or not low <= int(text) <= high:
+            raise InvalidInput(f"{text!r} is not a number from {low} to {high}")
+        return int(text)
+
+    return read
+
+
+def read_switch(text: str) -> bool:
+    """Yes or no."""
+    if text.lower() not in ("true", "false", "1", "0", "yes", "no"):
+        raise InvalidInput(f"{text!r} is neither true nor false")
+    return text.lower() in ("true", "1", "yes")
+
+
+def read_level(text: str) -> str:
+    """How much is logged."""
+    if text.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+        raise InvalidInput(f"{text!r} is not one of debug, info, warning, error")
+    return text.upper()
+
+
+def one_of_reader(*choices: str) -> Callable[[str], str]:
+    """Reads one of these words."""
+
+    def read(text: str) -> str:
+        if text not in choices:
+            raise InvalidInput(f"{text!r} is not one of {', '.join(choices)}")
+        return text
+
+    return read
+
+
+def read_lease(text: str) -> int:
+    """How long a lease is."""
+    lease_ms = parse_duration(text, "lease")
+    if not 500 <= lease_ms <= 60_000:
+        raise InvalidInput(f"{text!r} is not a time from 500ms to 60s")
+    return lease_ms

@@ -1,7 +1,7 @@
 """The consoles that the documentation shows: commands with what they print, read from a page and run again.
 
-Times, durations, made ids, cursors and the like differ from run to run, so both sides are compared without them. A token
-that was shown counts in the commands that follow, as whoever reads along would use their own.
+Times, durations, made ids, cursors and the like differ from run to run, so both sides are compared without them. A
+token that was shown counts in the commands that follow, as whoever reads along would use their own.
 """
 
 from __future__ import annotations

@@ -59,13 +59,17 @@ def reschedule_all(client: Client, chosen: dict[str, Any], args: argparse.Namesp
     if args.json:
         print_json({"rescheduled": moved, "skipped": skipped})
     else:
-        print(f"rescheduled {events(moved)}" + (f", left {events(skipped)} as they were" if skipped else ""))
+        print(f"rescheduled {events(moved)}" + _left(skipped))
     return FAILED if skipped else OK
 
 
 def events(count: int) -> str:
     """So many events, in words."""
     return "1 event" if count == 1 else f"{count:,} events"
+
+
+def _left(count: int) -> str:
+    return "" if count == 0 else ", left 1 as it was" if count == 1 else f", left {count:,} as they were"
 
 
 def _find(client: Client, chosen: dict[str, Any]) -> list[tuple[str, int | None]]:

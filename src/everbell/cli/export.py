@@ -54,5 +54,6 @@ def _export(args: argparse.Namespace) -> int:
                 break
             progress.show(0, written)
     progress.clear()
-    note(f"exported {events(written)}" + (f", left out {events(left_out)} that are paused" if left_out else ""))
+    paused = "1 that is paused" if left_out == 1 else f"{left_out:,} that are paused"
+    note(f"exported {events(written)}" + (f", left out {paused}" if left_out else ""))
     return OK

@@ -13,19 +13,21 @@ from msgspec.structs import replace
 
 from everbell.core.event import Event, is_paused
 from everbell.core.recurrence import NOTHING_YET, goes_apart, missed, proceed, ring_at
+from everbell.core.tenant import BEYOND_HORIZON
 from everbell.core.time import INSTANT_MAX, INSTANT_MIN
-from everbell.errors import Conflict
+from everbell.errors import Conflict, InvalidInput
 
 
 def amended(event: Event, fields: Mapping[str, Any], now: int) -> Event:
     """The event with some fields of `Event` changed, and perhaps `paused`, with a `note`.
 
-    `shift_ms` moves its due time. A new due time gives it its attempts back. Raises `Conflict`.
+    `shift_ms` moves its due time, to `latest_at` at the latest. A new due time gives it its attempts back. Raises
+    `Conflict`.
     """
     asked = dict(fields)
     paused, note = asked.pop("paused", None), asked.pop("note", None)
     if "shift_ms" in asked:
-        asked["due_at"] = _shifted(event, asked.pop("shift_ms"))
+        asked["due_at"] = _shifted(event, asked.pop("shift_ms"), asked.pop("latest_at", None))
     after = replace(event, **asked, version=event.version + 1)
     if after.key is not None and goes_apart(after):
         raise Conflict("overlap: allow goes without a key: events of a key go one at a time")
@@ -43,8 +45,10 @@ def amended(event: Event, fields: Mapping[str, Any], now: int) -> Event:
     return after
 
 
-def _shifted(event: Event, shift_ms: int) -> int:
+def _shifted(event: Event, shift_ms: int, latest_at: int | None) -> int:
     due_at = event.due_at + shift_ms
+    if latest_at is not None and due_at > latest_at and shift_ms > 0:
+        raise InvalidInput(BEYOND_HORIZON, "by")
     if not INSTANT_MIN <= due_at < INSTANT_MAX:
         raise Conflict("it would be due before the year 1970 or after the year 9999")
     return due_at

@@ -21,7 +21,7 @@ from everbell.core.recurrence import ring_at
 from everbell.core.repeat_spec import RepeatSpec, first_of, repeat_of
 from everbell.core.retry import Retry
 from everbell.core.target import group_of
-from everbell.core.tenant import Limits, Tenant
+from everbell.core.tenant import BEYOND_HORIZON, Limits, Tenant
 from everbell.core.time import Duration, check_instant, parse_duration, parse_instant
 from everbell.errors import InvalidInput, TooLarge
 
@@ -223,7 +223,9 @@ def _changed_times(spec: ChangeSpec, limits: Limits, now: int) -> dict[str, Any]
     if spec.by is not UNSET:
         if at is not None or in_ is not None or spec.repeat is not UNSET:
             raise InvalidInput("give one of at, in, by and repeat", "by")
-        return {"shift_ms": shift_of(spec.by)}
+        shift = {"shift_ms": shift_of(spec.by)}
+        # What it is moved from is known to the owner of the event, so it is the owner who compares.
+        return shift if limits.horizon_ms is None else shift | {"latest_at": now + limits.horizon_ms}
     repeat = None if spec.repeat is UNSET or spec.repeat is None else repeat_of(spec.repeat)
     # A new expression gives the next occurrence its time; a new interval goes on from the time there is.
     if at is not None or in_ is not None or (repeat is not None and repeat.cron is not None):
@@ -288,7 +290,7 @@ def _due(at: str | None, in_: Duration | None, now: int, limits: Limits, repeat:
     assert due_at is not None, "what does not repeat has been given a time"
     if limits.horizon_ms is not None and due_at - now > limits.horizon_ms:
         field = "at" if at is not None else "in" if in_ is not None else "repeat"
-        raise InvalidInput("lies beyond the tenant's horizon", field)
+        raise InvalidInput(BEYOND_HORIZON, field)
     return due_at
 
 

@@ -12,6 +12,9 @@ from everbell.core.retry import Retry
 from everbell.core.time import DAY_MS, SECOND_MS
 from everbell.errors import InvalidInput
 
+BEYOND_HORIZON = "lies beyond the tenant's horizon"
+"""What is said of a time that is further ahead than `Limits.horizon_ms`."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 

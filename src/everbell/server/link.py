@@ -106,6 +106,7 @@ class PackedChange(Struct, array_like=True, frozen=True):
     paused: bool | None = None
     note: str | None = None
     shift_ms: int | None = None
+    latest_at: int | None = None
 
     @classmethod
     def pack(cls, fields: Mapping[str, Any]) -> PackedChange:

@@ -51,7 +51,7 @@ def test_reschedule_finds_all_before_it_moves_any(play: Any) -> None:
     assert [asked.method for asked in played.asked] == ["GET", "GET", "PATCH"]
     named = [{"id": "ev_1", "version": 1}, {"id": "b", "version": 4}]
     assert played.asked[2].json == {"by": "-2h", "events": named}
-    assert (played.code, played.out) == (1, "rescheduled 1 event, left 1 event as they were\n")
+    assert (played.code, played.out) == (1, "rescheduled 1 event, left 1 as it was\n")
     assert "b: it was changed" in played.err
 
 
@@ -125,7 +125,7 @@ def test_export_writes_what_schedule_reads(play: Any) -> None:
     first, second = map(json.loads, played.out.splitlines())
     assert first == {"id": "export:ev_1", "to": "queue:q", "at": AT, "key": "k", "payload": {"n": 1.5}}
     assert second == {"id": "mine", "to": "queue:q", "at": AT, "repeat": {"every": "30s", "count": 4}}
-    assert "exported 2 events, left out 1 event that are paused" in played.err
+    assert "exported 2 events, left out 1 that is paused" in played.err
 
 
 def test_what_is_finished_is_exported_as_it_is(play: Any) -> None:

@@ -9,7 +9,7 @@ from everbell.core.amendment import amended
 from everbell.core.event import Attempt, Course, Event, Misfire, Repeat, is_paused, status_of
 from everbell.core.recurrence import following, ring_at
 from everbell.core.time import HOUR_MS, INSTANT_MAX, MINUTE_MS
-from everbell.errors import Conflict
+from everbell.errors import Conflict, InvalidInput
 
 DUE_AT = 100 * HOUR_MS
 EVENT = Event("report", "shop", 3, 17, DUE_AT, DUE_AT, "queue:work", b"{}", 1_000)
@@ -27,6 +27,14 @@ def test_a_new_time_gives_the_event_its_attempts_back() -> None:
         0,
         2,
     )
+
+
+def test_a_shift_goes_no_further_than_allowed() -> None:
+    assert amended(EVENT, {"shift_ms": 5, "latest_at": DUE_AT + 5}, 0).due_at == DUE_AT + 5
+    with pytest.raises(InvalidInput, match="by: lies beyond the tenant's horizon"):
+        amended(EVENT, {"shift_ms": 6, "latest_at": DUE_AT + 5}, 0)
+    # What is too far ahead already may come nearer.
+    assert amended(EVENT, {"shift_ms": -6, "latest_at": DUE_AT - 50}, 0).due_at == DUE_AT - 6
 
 
 def test_another_payload_leaves_it_where_it_is() -> None:

@@ -93,7 +93,7 @@ class PostgresStore:
         """See the port. Cancelling it leaves open whether the changes are made."""
         if not changes:
             return {}
-        claimed = {p: epochs.get(p, -1) for p in sorted(set(map(partition_of_change, changes)))}
+        claimed = {partition: epochs.get(partition, -1) for partition in sorted(_partitions_of(changes))}
         async with self._lock:
             # Nobody else can change what is read here as long as the epochs are in force.
             guarded = await self._read_guarded(changes)
@@ -183,6 +183,18 @@ async def _build(changes: Sequence[Change], looked: Looked, guarded: Mapping[Spo
             await asyncio.sleep(0)
         batch.fill(start, min(start + _BUILT_AT_ONCE, len(changes)))
     return batch
+
+
+def _partitions_of(changes: Sequence[Change]) -> set[int]:
+    # As in `Batch`: it runs for every event that comes or ends, and spares those a call.
+    return {
+        change.event.partition
+        if type(change) is Add
+        else change.before.partition
+        if type(change) is Finish
+        else partition_of_change(change)
+        for change in changes
+    }
 
 
 def _given_names(changes: Sequence[Change]) -> set[Name]:

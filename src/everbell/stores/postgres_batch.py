@@ -65,6 +65,8 @@ class Batch:
         self.scheduled, self.waiting, self.dead = Shelf(), Shelf(), Shelf()
         self.records: dict[tuple[int, str, str, int], bytes] = {}
         """By hour, tenant, id and occurrence."""
+        self.ends: list[tuple[int, str, str, int, bytes]] = []
+        """Records of events with made ids that came once and never moved: new for certain, each of another event."""
         self.claims: dict[Name, Entry] = {}
         self.freed: dict[Name, Entry] = {}
         """Entries that a claim takes the place of: of a record whose time is over, or of a row that was set aside."""
@@ -114,7 +116,7 @@ class Batch:
     def _fill_ends(self, start: int, stop: int) -> int:
         """Take in changes as long as they end events; returns where that ends."""
         # As above: it is `_finish` for events that came once and never moved.
-        records, changes, row = self.records, self._changes, encode
+        ends, changes, row = self.ends, self._changes, encode
         scheduled, gone = self.scheduled.rows, self.scheduled.gone
         keep_until_at, hour, head, tenant, tally = -1, 0, b"", None, [0]
         for index in range(start, stop):
@@ -122,15 +124,25 @@ class Batch:
             if type(change) is not Finish:
                 return index
             before = change.before
-            if change.guarded or change.following is not None or not _never_moved(before):
+            run_at = before.run_at
+            key = before.partition, run_at, before.sequence
+            if (
+                run_at != before.due_at
+                or before.version != 1
+                or before.occurrence != 1
+                or before.state != "scheduled"
+                or change.guarded
+                or change.following is not None
+                or key in gone  # Ended twice in one apply: the last one counts, as elsewhere.
+                or not before.id.startswith(PREFIX)
+            ):
                 self._finish(index, change)
                 continue
             if change.keep_until_at != keep_until_at:
                 keep_until_at = change.keep_until_at
                 hour, head = keep_until_at // HOUR_MS, record_head(keep_until_at)
             record = change.record
-            records[hour, record.tenant, record.id, 0] = head + row(record)
-            key = before.partition, before.run_at, before.sequence
+            ends.append((hour, record.tenant, record.id, 0, head + row(record)))
             gone.add(key)
             scheduled.pop(key, None)
             if record.tenant != tenant:
@@ -202,6 +214,8 @@ class Batch:
         tenant, event_id = record.tenant, record.id
         hour = change.keep_until_at // HOUR_MS
         occurrence = 0 if following is None else record.occurrence
+        if (before.partition, before.run_at, before.sequence) in self.scheduled.gone:
+            self.ends[:] = [end for end in self.ends if end[:3] != (hour, tenant, event_id)]
         self.records[hour, tenant, event_id, occurrence] = record_row(record, change.keep_until_at)
         tally = self._tally(tenant)
         tally[ENDED[record.status]] += 1
@@ -254,17 +268,6 @@ class Batch:
         """Whether an event is still what a guarded change says."""
         stored = self._view.before(index, named.tenant, named.id) or self._guarded.get(spot_of(named))
         return isinstance(stored, Event) and is_current(stored, named)
-
-
-def _never_moved(event: Event) -> bool:
-    """Whether an event has a made id and lies where that says, as it always did."""
-    return (
-        event.run_at == event.due_at
-        and event.version == 1
-        and event.occurrence == 1
-        and event.state == "scheduled"
-        and event.id.startswith(PREFIX)
-    )
 
 
 def spot_of(event: Event) -> Spot:

@@ -33,9 +33,15 @@ def test_its_end_is_one_row_less_and_a_record() -> None:
     one = event(1)
     batch = batch_of(finish(one))
     assert batch.scheduled.gone == {(one.partition, one.run_at, 1)}
-    assert list(batch.records) == [(NOW // HOUR_MS + 1, "shop", one.id, 0)]
-    assert (batch.scheduled.rows, batch.claims, batch.entries) == ({}, {}, {})
+    assert [end[:4] for end in batch.ends] == [(NOW // HOUR_MS + 1, "shop", one.id, 0)]
+    assert (batch.scheduled.rows, batch.records, batch.claims, batch.entries) == ({}, {}, {}, {})
     assert batch.counts == {"shop": [-1, 0, 1, 0, 0]}
+
+
+def test_an_end_that_is_there_twice_is_one_record() -> None:
+    one = event(1)
+    batch = batch_of(finish(one), finish(one))
+    assert (batch.ends, list(batch.records)) == ([], [(NOW // HOUR_MS + 1, "shop", one.id, 0)])
 
 
 def test_what_comes_and_goes_is_not_written() -> None:

@@ -22,6 +22,7 @@ from everbell.clock import Clock, SystemClock
 from everbell.cluster.cluster import Cluster, Meeting
 from everbell.cluster.policies import ClusterPolicies
 from everbell.cluster.settings import ClusterSettings
+from everbell.core.health import Health
 from everbell.core.target import group_of
 from everbell.core.tenant import Tenant, Tenants
 from everbell.engine.engine import Engine, EngineSettings
@@ -33,7 +34,6 @@ from everbell.server.cluster_api import ClusterApi
 from everbell.server.message import Request
 from everbell.server.metrics import render
 from everbell.server.near import Near
-from everbell.server.system_api import Health
 from everbell.settings import ONE_PROCESS
 from everbell.stores.port import Store
 from everbell.stores.url import open_store

@@ -28,6 +28,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from everbell.clock import SystemClock
+from everbell.core.health import Health
 from everbell.core.tenant import Tenant, Tenants
 from everbell.engine.engine import Engine
 from everbell.entropy import SeededEntropy, SystemEntropy
@@ -35,7 +36,6 @@ from everbell.server.api import Api
 from everbell.server.http import HttpServer, ServerLimits
 from everbell.server.keys_api import KeysApi
 from everbell.server.problem import server_problem
-from everbell.server.system_api import Health
 from everbell.stores.memory import MemoryStore
 from tests.unit.server.keys_stage import MemoryKeys
 

@@ -18,6 +18,7 @@ from everbell.bench.figures import lateness_of
 from everbell.bench.plans import Finished, ProgramOrder, ProgramPlan
 from everbell.channels.handler import HandlerChannel
 from everbell.clock import SystemClock, wall_ns
+from everbell.core.health import Health
 from everbell.core.occurrence import Occurrence
 from everbell.core.tenant import Tenants
 from everbell.engine.engine import Engine
@@ -25,7 +26,6 @@ from everbell.entropy import SystemEntropy
 from everbell.server.api import Api
 from everbell.server.http import HttpServer, Request, Response, ServerLimits
 from everbell.server.process import collect_rarely, switch_soon
-from everbell.server.system_api import Health
 from everbell.stores.url import open_store
 
 _LOOK_S = 0.002

@@ -6,6 +6,8 @@ None of them asks back; each prints what it did. Of several events one that cann
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 
 from everbell.cli.bulk import cancel_all, events, reschedule_all
 from everbell.cli.moments import exact, relative
@@ -15,9 +17,10 @@ from everbell.cli.printing import print_json
 from everbell.cli.reporting import complain, note
 from everbell.cli.selection import NAMES, add_selection_options, chosen
 from everbell.cli.terminal import harmless
+from everbell.client.answers import EventView
 from everbell.client.blocking import Client
 from everbell.clock import SystemClock
-from everbell.errors import EverbellError, Unreachable
+from everbell.errors import Conflict, EverbellError, Unreachable
 
 _CANCEL_NOTES = """\
 examples:
@@ -34,7 +37,7 @@ examples:
   everbell reschedule order-17-timeout --in 20m
   everbell reschedule order-17-timeout --at 2026-11-20T10:00:00+01:00
   everbell reschedule order-17-timeout --in 20m --version 3     only if nobody changed it since
-  everbell reschedule order-17-timeout --by=-5m                 five minutes earlier
+  everbell reschedule order-17-timeout --by -5m                 five minutes earlier
   everbell reschedule --tag checkout --by 2h                    all with the tag, each two hours later
 
 {TIMES}"""
@@ -130,7 +133,7 @@ def _cancel(args: argparse.Namespace) -> int:
         raise Misuse(f"name events by ID, or choose them by {NAMES}")
     with open_client(args) as client:
         if args.ids:
-            return _cancel_each(client, args, "cancelled")
+            return _each(client.cancel, args, "cancel", "cancelled")
         return cancel_all(client.cancel_page, choice, "cancelled", as_json=args.json)
 
 
@@ -141,21 +144,25 @@ def _discard(args: argparse.Namespace) -> int:
     with open_client(args) as client:
         if not args.ids:
             return cancel_all(client.discard_dead, choice, "discarded", as_json=args.json)
-        for event_id in args.ids:
-            if client.get(event_id).status != "dead":
-                raise Misuse(f"{event_id} is not dead; everbell cancel cancels what is not")
-        return _cancel_each(client, args, "discarded")
+        return _each(partial(_discard_one, client), args, "discard", "discarded")
 
 
-def _cancel_each(client: Client, args: argparse.Namespace, verb: str) -> int:
+def _discard_one(client: Client, event_id: str) -> EventView:
+    event = client.get(event_id)
+    if event.status != "dead":
+        raise Conflict(f"the event is {event.status}, not dead; everbell cancel cancels it")
+    return client.cancel(event_id, version=event.version)
+
+
+def _each(act: Callable[[str], EventView], args: argparse.Namespace, command: str, verb: str) -> int:
     code = OK
     for event_id in args.ids:
         try:
-            event = client.cancel(event_id)
+            event = act(event_id)
         except Unreachable:
             raise
         except EverbellError as error:
-            complain("cancel" if verb == "cancelled" else "discard", f"{event_id}: {error}")
+            complain(command, f"{event_id}: {error}")
             code = FAILED
             continue
         if args.json:

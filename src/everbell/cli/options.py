@@ -70,7 +70,7 @@ def add_time_options(parser: Parser, *, required: bool, by: bool = False) -> Non
     group.add_argument("--in", dest="in_", metavar="DURATION", type=duration, help="from now, as in 250ms, 20m, 1h30m")
     group.add_argument("--at", metavar="TIME", type=instant, help="as in 2026-11-20T10:00:00Z")
     if by:
-        group.add_argument("--by", metavar="DURATION", type=shift, help="later than it is due; earlier: --by=-20m")
+        group.add_argument("--by", metavar="DURATION", type=shift, help="later than it is due; earlier: --by -20m")
 
 
 def open_client(args: argparse.Namespace) -> Client:

@@ -7,6 +7,7 @@ a function from the parsed arguments to the exit code.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -33,6 +34,9 @@ times and durations:
 # argparse forgets that commands are indented further than options.
 _NAME_ROOM = 14
 
+# What argparse takes for a number below nothing, and so for a value and not for an option: also with a unit, -20m.
+_BELOW_NOTHING = re.compile(r"-\d[\w.]*$", re.ASCII)
+
 Run = Callable[[argparse.Namespace], int]
 
 
@@ -53,6 +57,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(formatter_class=_Formatter, allow_abbrev=False, **arguments)
+        self._negative_number_matcher = _BELOW_NOTHING
 
     def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: {message}; see {self.prog} --help", file=sys.stderr)

@@ -132,7 +132,8 @@ def _payload(source: str | None) -> Any:
     try:
         return msgspec_json.decode(text)
     except DecodeError as error:
-        advice = "" if source[:1] in ("@", "-") else f"; for text, write '\"{harmless(source, 30)}\"'"
+        is_text = source[:1] not in ("@", "-", "{", "[", '"')
+        advice = f"; for text, write '\"{harmless(source, 30)}\"'" if is_text else ""
         raise Misuse(f"the payload is not JSON ({error}){advice}") from error
 
 

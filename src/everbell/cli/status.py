@@ -1,21 +1,26 @@
-"""`everbell status`, `drain` and `undrain`: the cluster as one of its nodes sees it."""
+"""`everbell status`, `drain` and `undrain`: a node's health, and the cluster as it sees it."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+
+import msgspec
 
 from everbell.cli.options import add_server_options, open_client
-from everbell.cli.parser import OK, Parser, add_command
+from everbell.cli.parser import FAILED, OK, Parser, add_command
 from everbell.cli.printing import print_json
 from everbell.cli.terminal import Paint, Table, harmless
 from everbell.core.cluster.view import ClusterView, MemberView
+from everbell.core.health import Health
 
 _STATUS_NOTES = """\
 examples:
-  everbell status                                members, partitions, leases, the last transitions
+  everbell status                                health, members, partitions, leases, the last transitions
   everbell status --partitions                   and every partition, with its owner, epoch and backups
   everbell status --json | jq .members
-  everbell top                                   the same, live"""
+  everbell top                                   the same, live
+  everbell status > /dev/null && echo fine       the exit code is 1 when the node is not ready"""
 
 _DRAIN_NOTES = """\
 examples:
@@ -31,7 +36,12 @@ MEMBER_HEADINGS = ("NODE", "STATE", "PARTITIONS", "ZONE", "CAPACITY", "WATCHES",
 def register(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add the commands."""
     status = add_command(
-        commands, "status", "show the cluster", "Show the cluster as a node sees it.", _STATUS_NOTES, _status
+        commands,
+        "status",
+        "show health and cluster",
+        "Show the health of a node, and the cluster as it sees it.",
+        _STATUS_NOTES,
+        _status,
     )
     status.add_argument("--partitions", action="store_true", help="show every partition")
     add_server_options(status)
@@ -49,12 +59,17 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def _status(args: argparse.Namespace) -> int:
     with open_client(args) as client:
+        health = client.health()
+        if not args.json:
+            # Before anything else: a node that is not well may have nothing more to say.
+            print_health(health, Paint())
         view = client.cluster()
     if args.json:
-        print_json(view)
+        print_json({**msgspec.to_builtins(view), "health": health})
     else:
+        print()
         print_cluster(view, Paint(), partitions=args.partitions)
-    return OK
+    return OK if health.state == "ready" else FAILED
 
 
 def _drain(args: argparse.Namespace) -> int:
@@ -87,6 +102,38 @@ def print_cluster(view: ClusterView, paint: Paint, *, partitions: bool = False) 
     if view.transitions:
         print()
         print_transitions(view, paint, 10)
+
+
+def print_health(health: Health, paint: Paint) -> None:
+    """What is wrong with the asked node, if anything, part by part."""
+    colour = "green" if health.state == "ready" else "red"
+    print(f"{harmless(health.node or 'the server')} is {paint(health.state, colour)}{_because(health.reason)}")
+    for name, state, figures, reason in _parts(health):
+        word = paint(state, "dim" if state == "ok" else "red")
+        print(f"  {name:<8} {word}{figures}{_because(reason)}")
+
+
+def _parts(health: Health) -> Iterator[tuple[str, str, str, str | None]]:
+    """The name of each part, how it is, its figures and what is wrong."""
+    if (store := health.store) is not None:
+        since = "" if store.since is None else f" since {harmless(store.since)}"
+        yield "store", store.state, since, store.reason
+    if (disk := health.disk) is not None:
+        yield "disk", _word(disk.ok), f", {disk.free_bytes / 1e9:,.1f} GB free", disk.reason
+    if (cluster := health.cluster) is not None:
+        figures = f", {cluster.partitions} partitions, lease {cluster.lease_left_ms} ms left"
+        yield "cluster", _word(cluster.ok), figures, cluster.reason
+    if (backlog := health.backlog) is not None:
+        figures = f", oldest overdue {backlog.overdue_ms / 1_000:,.1f} s, {backlog.in_flight:,} in flight"
+        yield "backlog", _word(backlog.ok), figures, backlog.reason
+
+
+def _word(ok: bool) -> str:
+    return "ok" if ok else "not ok"
+
+
+def _because(reason: str | None) -> str:
+    return "" if reason is None else f": {harmless(reason)}"
 
 
 def print_heading(view: ClusterView, paint: Paint) -> None:

@@ -227,13 +227,6 @@ class Exported(Struct, frozen=True):
     cursor: str | None = None
 
 
-class Health(Struct, frozen=True):
-    """The state of a server: it takes work when it is ready."""
-
-    state: Literal["starting", "ready", "away", "stopping", "broken"]
-    reason: str | None = None
-
-
 class Settled(Struct, frozen=True):
     """How many leases were settled or extended, and which ones were not held any more."""
 

@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec import json as msgspec_json
 from msgspec.structs import replace as replaced
 
-from everbell.client.answers import EventView, Health, Page, Scheduled, Trial
+from everbell.client.answers import EventView, Page, Scheduled, Trial
 from everbell.client.call import Call
 from everbell.client.event_json import (
     Duration,
@@ -27,6 +27,7 @@ from everbell.client.event_json import (
 from everbell.client.paths import event_path, events_path, tenant_path
 from everbell.client.queries import selection, with_query
 from everbell.core.event import Status
+from everbell.core.health import Health
 from everbell.errors import Conflict
 
 PAGE_EVENTS = 100
@@ -199,7 +200,7 @@ def metrics(tenant: str) -> Call[str]:
 
 
 def health(tenant: str) -> Call[Health]:
-    """The state of the server, whatever it is."""
+    """The state of the server and of its parts, whatever it is."""
     return Call("GET", "/readyz", _health, also=(503,))
 
 

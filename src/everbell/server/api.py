@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from everbell.clock import Clock
+from everbell.core.health import Health
 from everbell.core.tenant import Tenants, check_tenant_name
 from everbell.engine.port import LeasesPort, OperationsPort
 from everbell.errors import EverbellError, Forbidden, NotFound
@@ -37,7 +38,7 @@ from everbell.server.route import Access, Handle, Route
 from everbell.server.routes import event_routes, queue_routes, recurrence_routes, system_routes
 from everbell.server.search_api import SearchApi
 from everbell.server.search_routes import dead_routes, event_set_routes, forecast_routes, line_routes
-from everbell.server.system_api import Health, MakeBackup, SystemApi
+from everbell.server.system_api import MakeBackup, SystemApi
 from everbell.server.tenants_api import PoliciesPort, TenantsApi
 from everbell.server.tenants_routes import tenant_routes
 

@@ -97,7 +97,7 @@ def _inside(type_: inspect.Type, name: str | None) -> Iterator[inspect.Type]:
         for field in type_.fields:
             if field.encode_name == name:
                 yield from _alternatives(field.type)
-    elif isinstance(type_, inspect.ListType) and name is None:
+    elif isinstance(type_, inspect.ListType | inspect.VarTupleType) and name is None:
         yield from _alternatives(type_.item_type)
 
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from everbell.cluster.node import ClusterNode
+from everbell.core.health import BacklogHealth, ClusterHealth, DiskHealth, Health, StoreHealth
 from everbell.core.time import format_instant
 from everbell.engine.engine import Engine
 from everbell.errors import StoreFull
 from everbell.log_lines import redacted
-from everbell.server.system_api import BacklogHealth, ClusterHealth, DiskHealth, Health, StoreHealth
 from everbell.stores.rocksdb_directory import free_bytes
 
 OVERDUE_MS_MAX = 60_000

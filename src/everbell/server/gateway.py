@@ -11,6 +11,7 @@ import msgspec
 import uvloop
 
 from everbell.clock import SystemClock
+from everbell.core.health import Health
 from everbell.core.tenant import Tenants
 from everbell.entropy import SystemEntropy
 from everbell.log_lines import set_up_logging
@@ -27,7 +28,6 @@ from everbell.server.link import GatewayEnd
 from everbell.server.pages_guard import PagesGuard
 from everbell.server.problem import server_problem
 from everbell.server.process import collect_rarely
-from everbell.server.system_api import Health
 from everbell.server.tls import renew_certificate, server_tls
 
 _LOOK_S = 1.0

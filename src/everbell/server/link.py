@@ -22,12 +22,12 @@ from everbell.core.access import AccessKey
 from everbell.core.cluster import Command, Policy
 from everbell.core.cluster.view import ClusterView
 from everbell.core.event import Event, Record, Repeat, Status
+from everbell.core.health import Health
 from everbell.core.retry import Outcome, Retry
 from everbell.core.spec import Draft
 from everbell.engine.forecast import Forecast
 from everbell.engine.port import KeyLine, Seen
 from everbell.errors import EverbellError, InvalidInput, OutcomeUnknown, Overloaded
-from everbell.server.system_api import Health
 from everbell.stores.port import Counts, Filter
 
 _log = logging.getLogger("everbell.server")

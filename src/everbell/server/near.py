@@ -8,11 +8,12 @@ from typing import Any, Protocol
 from everbell.core.access import AccessKey
 from everbell.core.cluster import Command, Policy
 from everbell.core.cluster.view import ClusterView
+from everbell.core.health import Health
 from everbell.core.spec import Draft
 from everbell.engine.port import LeasesPort, OperationsPort, Seen
 from everbell.server.keys_api import KeysPort
 from everbell.server.link import CALLS, PackedChange, PackedLine, PackedSeen, Scheduled, pack_error
-from everbell.server.system_api import Health, MakeBackup
+from everbell.server.system_api import MakeBackup
 from everbell.server.tenants_api import PoliciesPort
 
 CHANGE_WAIT_S = 10.0

@@ -25,6 +25,7 @@ from everbell.cluster.cluster import Cluster, Meeting
 from everbell.cluster.keys import ClusterKeys
 from everbell.cluster.policies import ClusterPolicies
 from everbell.cluster.tls import peer_tls
+from everbell.core.health import Health
 from everbell.core.time import format_instant
 from everbell.engine.engine import Engine
 from everbell.entropy import SystemEntropy
@@ -43,7 +44,6 @@ from everbell.server.metrics import render
 from everbell.server.near import Near
 from everbell.server.pages_guard import PagesGuard
 from everbell.server.problem import server_problem
-from everbell.server.system_api import Health
 from everbell.server.tls import renew_certificate, server_tls
 from everbell.settings import ONE_PROCESS, Settings, SettingsError
 from everbell.stores.port import Store

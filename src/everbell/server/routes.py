@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from everbell.core.health import Health
 from everbell.core.spec import ChangeSpec, EventSpec
 from everbell.server.events_api import DeliverQuery, EventsApi
 from everbell.server.queues_api import AckSpec, ExtendSpec, FailSpec, LeaseSpec, LeasesView, QueuesApi, SettledView
@@ -16,7 +17,7 @@ from everbell.server.recurrence_api import (
     RecurrenceApi,
 )
 from everbell.server.route import HTML, Answer, Route
-from everbell.server.system_api import METRICS_TYPE, BackupView, Health, SystemApi
+from everbell.server.system_api import METRICS_TYPE, BackupView, SystemApi
 from everbell.server.views import AcceptedView, EventView, TrialView
 
 TENANT = "/v1/tenants/{tenant}"

@@ -47,7 +47,7 @@ def test_reschedule_finds_all_before_it_moves_any(play: Any) -> None:
             },
         ),
     )
-    played = play("reschedule --tag t --by=-2h", *script)
+    played = play("reschedule --tag t --by -2h", *script)
     assert [asked.method for asked in played.asked] == ["GET", "GET", "PATCH"]
     named = [{"id": "ev_1", "version": 1}, {"id": "b", "version": 4}]
     assert played.asked[2].json == {"by": "-2h", "events": named}
@@ -74,7 +74,9 @@ def test_discard(play: Any) -> None:
     dead = EVENT | {"status": "dead"}
     played = play("discard ev_1", Answer(200, dead), Answer(200, dead | {"status": "cancelled"}))
     assert played.out == "discarded ev_1\n"
-    assert play("discard ev_1", Answer(200, EVENT)).code == 2
+    alive = play("discard ev_1", Answer(200, EVENT))
+    assert (alive.code, alive.out) == (1, "")
+    assert alive.err == "everbell discard: ev_1: the event is scheduled, not dead; everbell cancel cancels it\n"
 
 
 def test_unblock(play: Any) -> None:

@@ -50,6 +50,20 @@ def shown(value: Value) -> Answer:
     return Answer(200, view_of(value, "a/x", "a", 12, 2_345, {}), {"content-type": "application/json"})
 
 
+READY = {
+    "state": "ready",
+    "node": "a",
+    "store": {"state": "ok"},
+    "disk": {"ok": True, "free_bytes": 12_300_000_000, "reserve_bytes": 1},
+    "cluster": {"ok": True, "is_member": True, "partitions": 3, "lease_left_ms": 2_345, "log_lag_ms": 12},
+    "backlog": {"ok": True, "overdue_ms": 0, "starved_flows": 0, "in_flight": 7},
+}
+
+
+def health(status: int = 200, **changes: Any) -> Answer:
+    return Answer(status, READY | changes, {"content-type": "application/json"})
+
+
 def metrics(scheduled: int = 20) -> Answer:
     return Answer(200, METRICS.format(scheduled=scheduled).encode(), {"content-type": "text/plain"})
 
@@ -60,9 +74,9 @@ def rows(text: str, *names: str) -> dict[str, list[str]]:
 
 
 def test_status_shows_members_and_what_happened(play: Any) -> None:
-    done = play("status", shown(two()))
+    done = play("status", health(), shown(two()))
     assert done.code == 0
-    assert [(asked.method, asked.target) for asked in done.asked] == [("GET", "/v1/cluster")]
+    assert [(asked.method, asked.target) for asked in done.asked] == [("GET", "/readyz"), ("GET", "/v1/cluster")]
     assert "6 owned" in done.out
     assert "2345 ms left" in done.out
     table = rows(done.out, "a", "b")
@@ -73,27 +87,55 @@ def test_status_shows_members_and_what_happened(play: Any) -> None:
 
 
 def test_status_shows_partitions_when_asked_to(play: Any) -> None:
-    done = play("status --partitions", shown(played(*joined("a", "b"))))
+    done = play("status --partitions", health(), shown(played(*joined("a", "b"))))
     assert "EPOCH" in done.out
     assert sum("moving" in line.split()[1:2] for line in done.out.splitlines()) == 3
 
 
 def test_status_says_who_stands_in(play: Any) -> None:
     value = apply(two(), two().index + 1, Remove("b/x", by="a/x", reason="its lease ended"))
-    done = play("status", shown(value))
+    done = play("status", health(), shown(value))
     assert "a stands in for b: 3 partitions" in done.out
     assert "its lease ended" in done.out
 
 
 def test_status_is_json_for_programs(play: Any) -> None:
-    done = play("status --json", shown(two()))
-    assert [member["name"] for member in json.loads(done.out)["members"]] == ["a", "b"]
+    done = play("status --json", health(), shown(two()))
+    told = json.loads(done.out)
+    assert [member["name"] for member in told["members"]] == ["a", "b"]
+    assert told["health"] == READY
+
+
+def test_status_shows_the_health_of_every_part(play: Any) -> None:
+    done = play("status", health(), shown(two()))
+    assert done.out.splitlines()[:5] == [
+        "a is ready",
+        "  store    ok",
+        "  disk     ok, 12.3 GB free",
+        "  cluster  ok, 3 partitions, lease 2345 ms left",
+        "  backlog  ok, oldest overdue 0.0 s, 7 in flight",
+    ]
+
+
+def test_status_says_what_is_wrong_also_where_the_cluster_cannot_be_shown(play: Any) -> None:
+    why = "the database does not answer"
+    store = {"state": "away", "reason": why, "since": "2026-11-16T01:02:03.456Z"}
+    backlog = {"ok": False, "overdue_ms": 90_000, "starved_flows": 1, "in_flight": 0, "reason": "too slow"}
+    away = health(503, state="away", reason=f"the store cannot be used: {why}", store=store, backlog=backlog)
+    done = play("status", away, shown(two()))
+    assert done.code == 1
+    assert "a is away: the store cannot be used: the database does not answer\n" in done.out
+    assert "  store    away since 2026-11-16T01:02:03.456Z: the database does not answer\n" in done.out
+    assert "  backlog  not ok, oldest overdue 90.0 s, 0 in flight: too slow\n" in done.out
+    done = play("status", away, problem(403, "forbidden", "it lacks read"))
+    assert (done.code, done.err) == (1, "everbell status: it lacks read\n")
+    assert done.out.startswith("a is away")
 
 
 def test_nothing_in_a_name_reaches_the_terminal(play: Any) -> None:
     view = json.loads(msgspec.json.encode(view_of(two(), "a/x", "a", 0, 0, {})))
     view["members"][1]["name"] = "b\x1b[2J"
-    done = play("status", Answer(200, view, {"content-type": "application/json"}))
+    done = play("status", health(node="a\x1b[2J"), Answer(200, view, {"content-type": "application/json"}))
     assert "\x1b" not in done.out
 
 

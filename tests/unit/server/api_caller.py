@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from everbell.channels.port import Channel
+from everbell.core.health import Health
 from everbell.core.tenant import Limits, Tenant, Tenants
 from everbell.engine.engine import Engine
 from everbell.engine.port import OperationsPort
 from everbell.entropy import SeededEntropy
 from everbell.server.api import Api
 from everbell.server.message import Request, Response
-from everbell.server.system_api import Health
 from everbell.stores.memory import MemoryStore
 from everbell.testing.virtual import VirtualClock, run_virtual
 

@@ -11,6 +11,7 @@ import msgspec
 from everbell.core.access import AccessKey, Keyring, new_key
 from everbell.core.cluster import Command
 from everbell.core.cluster.view import ClusterView
+from everbell.core.health import Health
 from everbell.engine.engine import Engine
 from everbell.entropy import SeededEntropy
 from everbell.errors import EverbellError
@@ -20,7 +21,6 @@ from everbell.server.cluster_api import ClusterApi
 from everbell.server.gate import Gate
 from everbell.server.keys_api import KeysApi
 from everbell.server.message import Request, Response
-from everbell.server.system_api import Health
 from everbell.stores.memory import MemoryStore
 from everbell.testing.virtual import VirtualClock, run_virtual
 from tests.unit.server.api_caller import TENANTS, Answered

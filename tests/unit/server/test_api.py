@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
+from everbell.core.health import Health
 from everbell.errors import EverbellError, Overloaded, StoreFull
 from everbell.server.message import Request, encode
 from everbell.server.problem import problem_of, server_problem
-from everbell.server.system_api import Health
 from tests.unit.server.api_caller import EVENTS, SOON, Answered, Caller, called
 
 

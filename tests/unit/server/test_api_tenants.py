@@ -10,13 +10,13 @@ import msgspec
 
 from everbell.cluster.follower import PolicyFollower
 from everbell.core.cluster import Policy
+from everbell.core.health import Health
 from everbell.core.tenant import Tenant, Tenants
 from everbell.engine.engine import Engine
 from everbell.entropy import SeededEntropy
 from everbell.errors import VersionMismatch
 from everbell.server.api import Api
 from everbell.server.message import Request, Response
-from everbell.server.system_api import Health
 from everbell.stores.memory import MemoryStore
 from everbell.testing.virtual import VirtualClock, run_virtual
 from tests.unit.server.api_caller import Answered

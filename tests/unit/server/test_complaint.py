@@ -20,6 +20,7 @@ class Outer(Struct, forbid_unknown_fields=True):
     name: str
     inner: Inner | None = None
     inners: list[Inner] | None = None
+    shades: tuple[Literal["dark", "light"], ...] = ()
     words: dict[str, Annotated[str, Meta(max_length=2)]] = {}
 
 
@@ -35,6 +36,7 @@ class Outer(Struct, forbid_unknown_fields=True):
         ('{"name": "", "inner": {"colour": "blue"}}', "inner.colour", "must be one of green, red"),
         ('{"name": "", "inner": {"size": "x"}}', "inner.size", "expected a number or null, got a string"),
         ('{"name": "", "inners": [{}, {"colour": ""}]}', "inners[1].colour", "must be one of green, red"),
+        ('{"name": "", "shades": ["dark", "grey"]}', "shades[1]", "must be one of dark, light"),
         (
             '{"name": "", "inners": [{}, {"colr": ""}]}',
             "inners[1].colr",

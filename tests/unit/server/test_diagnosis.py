@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from everbell.core.health import Health, StoreHealth
 from everbell.errors import StoreBroken, StoreFull, StoreUnavailable
 from everbell.server.diagnosis import diagnose, disk_health, store_health
-from everbell.server.system_api import Health, StoreHealth
 from tests.unit.cluster.stage import Resident, Town, in_town
 from tests.unit.engine import stage as engine_stage
 from tests.unit.engine.stage import Stage

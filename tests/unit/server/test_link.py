@@ -17,6 +17,7 @@ from everbell.core.access import AccessKey
 from everbell.core.cluster import Drain, Partition, Policy, Value
 from everbell.core.cluster.view import view_of
 from everbell.core.event import Event, Record, Repeat
+from everbell.core.health import Health
 from everbell.core.occurrence import occurrence_of
 from everbell.core.retry import Outcome, Retry
 from everbell.core.spec import Draft
@@ -35,7 +36,6 @@ from everbell.server.link import (
     pack_error,
     unpack_error,
 )
-from everbell.server.system_api import Health
 from everbell.stores.port import Counts, Filter
 
 EVENT = Event(

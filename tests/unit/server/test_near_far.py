@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from everbell.core.event import Event
+from everbell.core.health import Health
 from everbell.core.retry import Outcome
 from everbell.core.spec import Draft
 from everbell.engine.port import Seen
@@ -16,7 +17,6 @@ from everbell.errors import Conflict, NotFound, VersionMismatch
 from everbell.server.far import PACK_DRAFTS, FarLeases, FarOperations
 from everbell.server.link import EngineEnd, GatewayEnd
 from everbell.server.near import Near
-from everbell.server.system_api import Health
 from everbell.stores.port import Filter
 from tests.unit.engine.stage import Stage, play
 from tests.unit.server.test_link import Wire

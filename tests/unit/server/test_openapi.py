@@ -8,10 +8,10 @@ from typing import Any, cast
 import msgspec
 
 from everbell.clock import SystemClock
+from everbell.core.health import Health
 from everbell.core.spec import EventSpec, draft
 from everbell.core.tenant import Tenant, Tenants
 from everbell.server.api import Api
-from everbell.server.system_api import Health
 
 API = Api(cast(Any, None), cast(Any, None), Tenants(), SystemClock(), lambda: Health("ready"), str)
 

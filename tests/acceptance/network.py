@@ -1,6 +1,6 @@
 """A network of its own for a test: a router, a place for the services, and a place for each node, as namespaces.
 
-    node (10.77.N.2) ── router ── services (10.77.0.2 clients and receivers, 10.77.0.3 the database)
+    node (10.77.N.2) ── router ── services (10.77.0.2 clients and receivers, 10.77.0.3 the database, 10.77.0.4 the log)
 
 Packets are dropped by the router, by who sent them and for whom, so any two can be cut off from each other, in one
 direction or both. There are no addresses outside of the namespaces that the test made, and they go with it.
@@ -28,6 +28,7 @@ import pytest
 
 SERVICES = "10.77.0.2"
 DATABASE = "10.77.0.3"
+LOG = "10.77.0.4"
 EVERYWHERE = "10.77.0.0/16"
 
 _NEW_NETWORK = 0x40000000
@@ -58,10 +59,10 @@ class Network:
         """Let it pass again."""
         self._router("rule", "del", "from", source, "to", destination, "blackhole")
 
-    def bridge(self, port: int) -> None:
-        """Let nodes reach a loopback port of the machine, as a port of the database's address."""
+    def bridge(self, port: int, address: str = DATABASE) -> None:
+        """Let nodes reach a loopback port of the machine, as a port of one of these addresses."""
         bridge = _Bridge(port)
-        listener = socket.create_server((DATABASE, port))  # Here, and not where its connections are passed on from.
+        listener = socket.create_server((address, port))  # Here, and not where its connections are passed on from.
         server = asyncio.run_coroutine_threadsafe(
             asyncio.start_server(bridge.connect, sock=listener), self._outside
         ).result(30)
@@ -93,7 +94,8 @@ class Network:
             _ip("-n", place, "link", "set", "lo", "up")
         _run(*self.inside("router"), "sysctl", "-q", "-w", "net.ipv4.ip_forward=1")
         self._lay("services", 0)
-        _ip("-n", self._places["services"], "addr", "add", f"{DATABASE}/24", "dev", "cable")
+        for address in (DATABASE, LOG):
+            _ip("-n", self._places["services"], "addr", "add", f"{address}/24", "dev", "cable")
         for node, number in self._numbers.items():
             self._lay(node, number)
         here = os.open("/proc/thread-self/ns/net", os.O_RDONLY)

@@ -1,6 +1,7 @@
-"""Three nodes in network namespaces of their own, some of them cut off from the database or from each other, in both
-directions or in one. A node that cannot renew its lease stops by its own clock, although it could still reach every
-receiver; the others take over, and it comes back by itself. Nodes that only cannot reach each other keep what they own.
+"""Three nodes in network namespaces of their own, some of them cut off from the log, the database or each other, both
+ways or one way. A node that cannot renew its lease stops by its own clock, although it could still reach every receiver
+and, where the log is in ZooKeeper, the store; the others take over, and it comes back by itself. Nodes that only cannot
+reach each other keep what they own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from everbell.core.ids import partition_in
 from tests.acceptance.fleet import Fleet, epochs_go_back
 from tests.acceptance.load import Load, Shape
 from tests.acceptance.machine import Machine, now_ms, until
-from tests.acceptance.network import DATABASE, EVERYWHERE, SERVICES, Network, require_namespaces
+from tests.acceptance.network import DATABASE, EVERYWHERE, LOG, SERVICES, Network, require_namespaces
 from tests.acceptance.receiver import Receiver
 from tests.services import shared
 
@@ -59,18 +60,21 @@ class SpreadFleet(Fleet):
 def network() -> Iterator[Network]:
     require_namespaces()
     shared.postgres()  # Before: servers of the tests are outside, for all of them.
+    shared.zookeeper()
     with Network(*NODES) as network:
         network.bridge(shared.postgres().port)
+        network.bridge(shared.zookeeper().port, LOG)
         yield network
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, network: Network) -> Iterator[SpreadFleet]:
+def fleet(tmp_path: Path, network: Network, log: str) -> Iterator[SpreadFleet]:
     config = tmp_path / "everbell.toml"
     config.write_text(PATIENT)
     store = shared.postgres().fresh_schema().replace("127.0.0.1", DATABASE)
+    log_url = shared.zookeeper().fresh_path().replace("127.0.0.1", LOG) if log == LOG else ""
     options = ["--lease", "1s", "--config", str(config), "--insecure", "--allow-targets", EVERYWHERE]
-    fleet = SpreadFleet(tmp_path, network, store, *options)
+    fleet = SpreadFleet(tmp_path, network, store, *options, log=log_url)
     with fleet:
         yield fleet
 
@@ -96,20 +100,21 @@ def judge(load: Load, fleet: Fleet, receiver: Receiver) -> None:
         assert "Traceback" not in machine.log, machine.log
 
 
-def the_cut(network: Network, kind: str) -> list[tuple[str, str]]:
+def the_cut(network: Network, kind: str, log: str) -> list[tuple[str, str]]:
     node, others = network.address("n3"), [network.address("n1"), network.address("n2")]
-    out, back = (node, DATABASE), (DATABASE, node)
     match kind:
         case "nothing comes or goes":
-            return [out, back, *((node, other) for other in others), *((other, node) for other in others)]
-        case "nothing reaches the database":
-            return [out]
+            servers = {DATABASE, log}
+            return [way for other in (*servers, *others) for way in ((node, other), (other, node))]
+        case "nothing reaches the log":
+            return [(node, log)]
         case _:
-            return [back]
+            return [(log, node)]
 
 
-@pytest.mark.parametrize("kind", ["nothing comes or goes", "nothing reaches the database", "no answers come"])
-def test_a_node_that_is_cut_off_stops_and_comes_back(fleet: SpreadFleet, network: Network, kind: str) -> None:
+@pytest.mark.parametrize("log", [DATABASE, LOG], ids=["postgresql", "zookeeper"])
+@pytest.mark.parametrize("kind", ["nothing comes or goes", "nothing reaches the log", "no answers come"])
+def test_a_node_that_is_cut_off_stops_and_comes_back(fleet: SpreadFleet, network: Network, kind: str, log: str) -> None:
     with Receiver(1, SERVICES) as receiver:
         fleet.grow(*NODES)
         fleet.until_balanced(*NODES)
@@ -117,7 +122,7 @@ def test_a_node_that_is_cut_off_stops_and_comes_back(fleet: SpreadFleet, network
         load.start()
         load.until_acknowledged(EVENTS // 6)
         fleet.disturbances += 1
-        with cut(network, *the_cut(network, kind)):
+        with cut(network, *the_cut(network, kind, log)):
             fleet.until_balanced("n1", "n2")
             taken_over_at = now_ms()
             assert "lost its lease" in fleet.nodes["n3"].log, "it stopped before others were told that it may be gone"
@@ -134,6 +139,7 @@ def test_a_node_that_is_cut_off_stops_and_comes_back(fleet: SpreadFleet, network
         assert any(each.sender == network.address("n3") for each in receiver.received)
 
 
+@pytest.mark.parametrize("log", [DATABASE], ids=["postgresql"])
 def test_nodes_that_cannot_reach_each_other_keep_what_they_own(fleet: SpreadFleet, network: Network) -> None:
     one, other = network.address("n1"), network.address("n2")
     with Receiver(2, SERVICES) as receiver:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from tests.acceptance.machine import Machine, until
 from tests.acceptance.receiver import Received
@@ -102,7 +102,7 @@ class Fleet:
     def _alive(self) -> list[Machine]:
         return [machine for machine in list(self.nodes.values()) if machine.url and not machine.ended]
 
-    def __enter__(self) -> Fleet:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -24,6 +24,15 @@ from everbell.core.tenant import Tenants
 from everbell.core.time import parse_duration
 from everbell.engine.engine import EngineSettings
 from everbell.errors import EverbellError, InvalidInput
+from everbell.kafka.settings import (
+    KafkaSettings,
+    kafka_settings,
+    read_brokers,
+    read_group,
+    read_properties,
+    read_topic,
+    read_topics,
+)
 from everbell.log_lines import LogFormat
 from everbell.setting import (
     Network,
@@ -119,6 +128,27 @@ SETTINGS: tuple[Setting, ...] = (
         "EXTENT",
     ),
     Setting("audit_file", "", str, "the audit log, one JSON document a line; else in the server's log", "FILE"),
+    Setting(
+        "kafka_brokers", "", read_brokers, "the Kafka cluster of kafka://topic: brokers to begin with", "HOST:PORT,…"
+    ),
+    Setting(
+        "kafka_properties",
+        "",
+        read_properties,
+        "more properties of librdkafka for it, such as those of TLS and SASL, as lines of name=value",
+        "FILE",
+    ),
+    Setting(
+        "kafka_topics",
+        "",
+        read_topics,
+        "schedule the events in these topics; with the tenant of each",
+        "TOPIC[=TENANT],…",
+    ),
+    Setting("kafka_group", "everbell", read_group, "the consumer group; the same on all nodes of a cluster", "NAME"),
+    Setting(
+        "kafka_dead_letters", "everbell-dead-letters", read_topic, "the topic for records that are refused", "TOPIC"
+    ),
     Setting("log_level", "info", read_level, "debug, info, warning or error", "LEVEL"),
     Setting(
         "log_format", "text", one_of_reader("text", "json"), "lines for people, or a JSON document a line", "FORMAT"
@@ -180,6 +210,7 @@ class Settings(Struct, frozen=True):
     otlp: str
     ready_file: str
     tenants: Tenants
+    kafka: KafkaSettings = KafkaSettings()
 
 
 def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | None) -> Settings:
@@ -237,7 +268,26 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | N
         otlp=values["otlp"],
         ready_file=values["ready_file"],
         tenants=tenants,
+        kafka=_kafka(values, document, file),
     )
+
+
+def _kafka(values: Mapping[str, Any], document: Mapping[str, Any], file: str | None) -> KafkaSettings:
+    named = document.get("kafka", {}).get("clusters", {}) if isinstance(document.get("kafka", {}), dict) else None
+    if not isinstance(named, dict) or document.get("kafka", {}).keys() - {"clusters"}:
+        raise SettingsError(f"{file}: kafka has tables [kafka.clusters.NAME] in it, and nothing else")
+    try:
+        return kafka_settings(
+            values["kafka_brokers"],
+            values["kafka_properties"],
+            values["kafka_topics"],
+            values["kafka_group"],
+            values["kafka_dead_letters"],
+            named,
+        )
+    except InvalidInput as wrong:
+        where = f"{file}: kafka." if (wrong.field or "").startswith("clusters.") else "--kafka-"
+        raise SettingsError(f"{where}{(wrong.field or '').replace('_', '-')}: {wrong.reason}") from None
 
 
 def _refuse_a_lonely_store(store: str, log: str) -> None:
@@ -283,7 +333,7 @@ def _read_file(file: str) -> dict[str, Any]:
         raise SettingsError(f"cannot read {file}: {wrong.strerror}") from None
     except ValueError as wrong:
         raise SettingsError(f"{file} is not TOML: {wrong}") from None
-    known = [*_BY_NAME, "tenants", "defaults"]
+    known = [*_BY_NAME, "tenants", "defaults", "kafka"]
     for name in document:
         if name not in known:
             raise SettingsError(f"{file}: there is no setting {name!r}{_hint(name, known)}")

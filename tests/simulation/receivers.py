@@ -102,6 +102,7 @@ class RoughChannel:
     """The channel of one node."""
 
     holds = False
+    together = 1
 
     def __init__(self, loop: ProcessLoop, receivers: Receivers, process: Process, clock: Clock, sender: str) -> None:
         self._loop = loop

@@ -39,6 +39,7 @@ class Receiver:
     """A channel and the receivers behind it: they take a while, and fail now and then."""
 
     holds = False
+    together = 1
 
     def __init__(self, world: RecurringWorld) -> None:
         self._world = world

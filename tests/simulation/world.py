@@ -135,6 +135,7 @@ class Receiver:
     """A channel and the receivers behind it: they take a while, fail, refuse, and sometimes their answer is lost."""
 
     holds = False
+    together = 1
 
     def __init__(self, world: World) -> None:
         self._world = world

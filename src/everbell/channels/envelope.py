@@ -130,18 +130,19 @@ def _structured(delivery: Delivery, fixed: str) -> bytes:
 
 @lru_cache(maxsize=1_024)
 def _fixed_attributes(tenant: str) -> str:
-    return f'{{"specversion":"1.0","type":"{CE_TYPE}","source":"{_source(tenant)}"'
+    return f'{{"specversion":"1.0","type":"{CE_TYPE}","source":"{source_of(tenant)}"'
 
 
 @lru_cache(maxsize=1_024)
 def _fixed(tenant: str, content_type: str | None) -> str:
     return (
         f"content-type: {content_type or 'application/json'}\r\nuser-agent: everbell\r\n"
-        f"ce-specversion: 1.0\r\nce-type: {CE_TYPE}\r\nce-source: {_source(tenant)}\r\n"
+        f"ce-specversion: 1.0\r\nce-type: {CE_TYPE}\r\nce-source: {source_of(tenant)}\r\n"
     )
 
 
-def _source(tenant: str) -> str:
+def source_of(tenant: str) -> str:
+    """The `source` attribute of a tenant's events."""
     return f"/v1/tenants/{tenant}"
 
 
@@ -150,13 +151,17 @@ def _is_plain(name: str) -> bool:
 
 
 def _signature(tenant: Tenant, name: str, body: bytes, now: int) -> str:
+    return "".join(f"{header}: {text}\r\n" for header, text in signature_headers(tenant, name, body, now))
+
+
+def signature_headers(tenant: Tenant, name: str, body: bytes, now: int) -> tuple[tuple[str, str], ...]:
     """Standard Webhooks: one signature per secret, so that receivers can change theirs while a secret rotates."""
     timestamp = now // 1_000
-    signed = b"%b.%d.%b" % (name.encode("ascii"), timestamp, body)
+    signed = b"%b.%d.%b" % (name.encode(), timestamp, body)
     signatures = " ".join(
         "v1," + b64encode(hmac.digest(_key(secret), signed, sha256)).decode("ascii") for secret in tenant.secrets
     )
-    return f"webhook-id: {name}\r\nwebhook-timestamp: {timestamp}\r\nwebhook-signature: {signatures}\r\n"
+    return ("webhook-id", name), ("webhook-timestamp", str(timestamp)), ("webhook-signature", signatures)
 
 
 @lru_cache(maxsize=256)

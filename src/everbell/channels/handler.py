@@ -33,6 +33,7 @@ class HandlerChannel:
     """Calls handlers by name."""
 
     holds = False
+    together = 1
 
     def __init__(self) -> None:
         self._handlers: dict[str, Callable[[Occurrence], Awaitable[object]]] = {}

@@ -48,6 +48,7 @@ class HttpChannel:
     """`http://` and `https://` targets."""
 
     holds = False
+    together = 1
 
     def __init__(self, pool: HttpPool, clock: Clock) -> None:
         self._pool = pool

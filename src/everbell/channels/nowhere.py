@@ -12,6 +12,7 @@ class NowhereChannel:
     """Never loses an event silently: what cannot be delivered here ends as dead, and can be redriven."""
 
     holds = False
+    together = 1
 
     def start(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:

@@ -74,6 +74,8 @@ class Channel(Protocol):
     """
 
     holds: bool
+    together: int
+    """How many deliveries travel together whatever the tenant's `batch` is: so many count as one `in_flight`."""
 
     def start(self, deliveries: Sequence[Delivery]) -> None: ...
 

@@ -55,6 +55,7 @@ class QueueChannel:
     """All queues of a node, by (tenant, name)."""
 
     holds = True
+    together = 1
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

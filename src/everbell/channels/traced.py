@@ -26,6 +26,7 @@ class TracedChannel:
         self._channel = channel
         self._desk = _TracedDesk(tracing, clock)
         self.holds = channel.holds
+        self.together = channel.together
 
     def start(self, deliveries: Sequence[Delivery]) -> None:
         self._channel.start([_TracedDelivery(delivery, self._desk) for delivery in deliveries])

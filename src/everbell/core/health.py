@@ -49,6 +49,15 @@ class BacklogHealth(Struct, frozen=True, omit_defaults=True):
     reason: str | None = None
 
 
+class KafkaHealth(Struct, frozen=True, omit_defaults=True):
+    """Whether its brokers can be reached. Everything else goes on without them."""
+
+    ok: bool
+    lag_records: int
+    """How many records are not read yet, of the partitions that are read here."""
+    reason: str | None = None
+
+
 class Health(Struct, frozen=True, omit_defaults=True):
     """The state of a server, and of its parts. A broken one must be restarted; all others must only be left alone."""
 
@@ -60,3 +69,4 @@ class Health(Struct, frozen=True, omit_defaults=True):
     disk: DiskHealth | None = None
     cluster: ClusterHealth | None = None
     backlog: BacklogHealth | None = None
+    kafka: KafkaHealth | None = None

@@ -57,7 +57,7 @@ class EventSpec(Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
     """An event as a user writes it. One of `at` and `in`; none is needed where `repeat` says when."""
 
     payload: Annotated[Raw, Meta(description="any JSON, delivered as it came")] = Raw(b"null")
-    to: Annotated[str, Meta(description="https://…, http://…, queue:name or handler:name")] | None = None
+    to: Annotated[str, Meta(description="https://…, http://…, kafka://topic, queue:name or handler:name")] | None = None
     at: Annotated[str, Meta(description="RFC 3339 time with an offset")] | None = None
     in_: Annotated[Duration, Meta(description="from now: 250ms, 90s, 1h30m, PT20M or a number of seconds")] | None = (
         msgspec.field(default=None, name="in")

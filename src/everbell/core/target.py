@@ -1,7 +1,7 @@
-"""Where a delivery goes: `https://…`, `http://…`, `queue:name`, `handler:name`.
+"""Where a delivery goes: `https://…`, `http://…`, `kafka://topic`, `queue:name`, `handler:name`.
 
-A target belongs to a group — the host of a URL, the queue, the handler. Caps and fairness work on groups, so that a
-slow host is one slow thing however many URLs it has.
+A target belongs to a group — the host of a URL, the Kafka cluster, the queue, the handler. Caps and fairness work on
+groups, so that a slow host is one slow thing however many URLs it has.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ TARGET_LENGTH_MAX = 2_048
 _SCHEME_LENGTH_MAX = len("https://")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
+_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}", re.ASCII)
+_KAFKA = "kafka://"
 
 
 @lru_cache(maxsize=10_000)
@@ -34,7 +36,34 @@ def group_of(target: str) -> str:
         return target
     if scheme in ("http", "https") and rest.startswith("//"):
         return _authority(target)
-    raise InvalidInput(f"{target[:64]!r} is not a target; write https://…, http://…, queue:name or handler:name", "to")
+    if scheme == "kafka" and rest.startswith("//"):
+        return _KAFKA + kafka_place(target)[0]
+    raise InvalidInput(
+        f"{target[:64]!r} is not a target; write https://…, http://…, kafka://topic, queue:name or handler:name", "to"
+    )
+
+
+@lru_cache(maxsize=10_000)
+def kafka_place(target: str) -> tuple[str, str]:
+    """The cluster and the topic of a Kafka target; the cluster that needs no name is "". Raises `InvalidInput`."""
+    cluster, slash, topic = target.removeprefix(_KAFKA).rpartition("/")
+    if slash and not _NAME.fullmatch(cluster):
+        raise InvalidInput(f"{cluster[:64]!r} is not the name of a Kafka cluster; write kafka://cluster/topic", "to")
+    return cluster, check_topic(topic, "to")
+
+
+def check_topic(topic: str, field: str) -> str:
+    """Refuse what can be no topic of Kafka."""
+    if not _TOPIC.fullmatch(topic):
+        raise InvalidInput(
+            f"{topic[:64]!r} is not a topic: letters, digits, dot, dash and underscore, at most 249", field
+        )
+    return topic
+
+
+def is_cluster_name(name: str) -> bool:
+    """Whether a Kafka cluster can have this name."""
+    return _NAME.fullmatch(name) is not None
 
 
 def stem_of(target: str) -> str:

@@ -114,7 +114,8 @@ class Flow:
         elif state == "probing":
             self.cap = self.in_flight + 1
         else:
-            self.cap = 1 << 60 if self.channel.holds else self.tenant.in_flight * self.tenant.batch
+            tenant, channel = self.tenant, self.channel
+            self.cap = 1 << 60 if channel.holds else tenant.in_flight * max(tenant.batch, channel.together)
 
     def leave(self, event: Event) -> None:
         """An event of this flow stays in the store."""

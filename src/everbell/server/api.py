@@ -7,7 +7,7 @@ A path is split before it is decoded, so that an id may contain a slash. Two pat
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import cached_property, lru_cache, partial
 from typing import Any
 from urllib.parse import unquote
@@ -49,7 +49,8 @@ _Matches = dict[str, tuple[Handle, tuple[str, ...], Access, str | None, Route]]
 
 
 class Api:
-    """The handler of an HTTP server. `allows_handlers` where the engine is in a process that has some.
+    """The handler of an HTTP server. `allows_handlers` where the engine is in a process that has some; `kafka` names
+    the Kafka clusters that it reaches.
 
     Without a `gate` it is for whoever can call it; without `keys` there are none to list, make and revoke; without
     `policies` those of tenants can be neither seen nor changed.
@@ -71,8 +72,9 @@ class Api:
         gate: Gate | None = None,
         audit: AuditLog | None = None,
         allows_handlers: bool = False,
+        kafka: Collection[str] = frozenset(),
     ) -> None:
-        edge = Edge(tenants, clock, allows_handlers=allows_handlers)
+        edge = Edge(tenants, clock, allows_handlers=allows_handlers, kafka=kafka)
         self.routes: tuple[Route, ...] = (
             *event_routes(EventsApi(operations, edge)),
             *recurrence_routes(RecurrenceApi(operations, edge)),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from everbell.cluster.node import ClusterNode
-from everbell.core.health import BacklogHealth, ClusterHealth, DiskHealth, Health, StoreHealth
+from everbell.core.health import BacklogHealth, ClusterHealth, DiskHealth, Health, KafkaHealth, StoreHealth
 from everbell.core.time import format_instant
 from everbell.engine.engine import Engine
 from everbell.errors import StoreFull
@@ -22,11 +22,19 @@ OVERDUE_MS_MAX = 60_000
 """What has waited longer than this is worth a word."""
 
 
-def diagnose(engine: Engine, node: ClusterNode, disk: DiskHealth | None, now: int, *, is_stopping: bool) -> Health:
+def diagnose(
+    engine: Engine,
+    node: ClusterNode,
+    disk: DiskHealth | None,
+    kafka: KafkaHealth | None,
+    now: int,
+    *,
+    is_stopping: bool,
+) -> Health:
     """The state of a node that is in a cluster, with its parts."""
     store = store_health(engine, now)
     cluster = cluster_health(engine, node)
-    parts = (node.settings.name, store, disk, cluster, backlog_health(engine))
+    parts = (node.settings.name, store, disk, cluster, backlog_health(engine), kafka)
     if store.state == "broken":
         return Health("broken", store.reason, *parts)
     if is_stopping:

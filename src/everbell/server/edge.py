@@ -7,12 +7,13 @@ the trace that a request belongs to.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from functools import lru_cache
 from typing import Any
 
 from everbell.clock import Clock
 from everbell.core.spec import ChangeSpec, Draft, EventSpec, changes_of, check_name, draft
-from everbell.core.target import group_of
+from everbell.core.target import group_of, kafka_place
 from everbell.core.tenant import Tenant, Tenants
 from everbell.errors import InvalidInput
 from everbell.server.message import Request
@@ -21,12 +22,16 @@ _TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASC
 
 
 class Edge:
-    """Makes drafts under the policy of a tenant."""
+    """Makes drafts under the policy of a tenant. `kafka` names the clusters that can be reached."""
 
-    def __init__(self, tenants: Tenants, clock: Clock, *, allows_handlers: bool) -> None:
+    def __init__(
+        self, tenants: Tenants, clock: Clock, *, allows_handlers: bool, kafka: Collection[str] = frozenset()
+    ) -> None:
         self.policy = tenants.policy
         self.now = clock.now
-        self._check_target = group_of if allows_handlers else _check_reachable
+        self._allows_handlers = allows_handlers
+        self._kafka = kafka
+        self._check_target = lru_cache(maxsize=10_000)(self._check_reachable)
 
     def draft(self, spec: EventSpec, tenant: str, trace: str | None = None) -> Draft:
         """The draft of one event."""
@@ -40,6 +45,16 @@ class Edge:
             return draft(spec, policy, now, self._check_target)
         except OverflowError:
             raise InvalidInput("a number is out of range") from None
+
+    def _check_reachable(self, to: str) -> None:
+        """Refuse what is no target, and what this process cannot reach."""
+        group_of(to)
+        if to.startswith("handler:") and not self._allows_handlers:
+            raise InvalidInput("a server has no handlers; use queue:name and a worker, or https://…", "to")
+        if to.startswith("kafka:") and (cluster := kafka_place(to)[0]) not in self._kafka:
+            if cluster:
+                raise InvalidInput(f"there is no Kafka cluster {cluster!r}: add [kafka.clusters.{cluster}]", "to")
+            raise InvalidInput("there is no Kafka cluster: start the server with --kafka-brokers HOST:PORT", "to")
 
     def changes(self, spec: ChangeSpec, tenant: str) -> dict[str, Any]:
         """The fields that a change sets."""
@@ -57,7 +72,12 @@ class Edge:
 def trace_of(request: Request) -> str | None:
     """The trace context of the request; one that is not valid is ignored, as the standard demands."""
     trace = request.headers.get("traceparent")
-    return trace if trace is not None and _TRACE.fullmatch(trace) else None
+    return trace if trace is not None and is_trace(trace) else None
+
+
+def is_trace(text: str) -> bool:
+    """Whether a text is a trace context."""
+    return _TRACE.fullmatch(text) is not None
 
 
 def check_id(event_id: str) -> str:
@@ -73,11 +93,3 @@ def check_queue_name(name: str) -> str:
     except InvalidInput as error:
         raise InvalidInput(error.reason, "queue") from None
     return name
-
-
-@lru_cache(maxsize=10_000)
-def _check_reachable(to: str) -> None:
-    """Refuse what is no target, and what a process without handlers cannot reach."""
-    group_of(to)
-    if to.startswith("handler:"):
-        raise InvalidInput("a server has no handlers; use queue:name and a worker, or https://…", "to")

@@ -72,6 +72,7 @@ class Gateway:
             policies=policies,
             gate=Gate(keys.ring, may_be_open=plan.may_be_open),
             audit=AuditLog(plan.audit, plan.audit_file, clock),
+            kafka=plan.kafka,
         )
         limits = ServerLimits(body_bytes_max=plan.body_bytes_max, bodies_bytes_max=plan.bodies_bytes_max)
         guard = PagesGuard(api, on_loopback=plan.on_loopback)

@@ -42,6 +42,8 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     audit_file: str
     default: Tenant
     tenants: tuple[Tenant, ...]
+    kafka: tuple[str, ...]
+    """The clusters that can be delivered to."""
 
 
 class Gateways:
@@ -112,6 +114,7 @@ class Gateways:
             settings.audit_file,
             settings.tenants.default,
             settings.tenants.named,
+            tuple(settings.kafka.clusters),
         )
         process = await asyncio.create_subprocess_exec(
             sys.executable,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from everbell.cluster.cluster import Cluster
 from everbell.engine.engine import Engine
 from everbell.engine.meter import LATENESS_BOUNDS_MS
@@ -12,8 +14,8 @@ _TENANTS_MAX = 100
 """Of how many tenants, those with most events, the counts are shown: a series for each would be too many."""
 
 
-def render(engine: Engine, cluster: Cluster | None = None) -> str:
-    """All metrics of one engine, and of its place in the cluster."""
+def render(engine: Engine, cluster: Cluster | None = None, more: Sequence[str] = ()) -> str:
+    """All metrics of one engine, of its place in the cluster, and `more` that other parts have."""
     meter = engine.meter
     lines: list[str] = []
     for name in ("scheduled", "delivered", "retried", "dead", "expired", "cancelled"):
@@ -56,4 +58,5 @@ def render(engine: Engine, cluster: Cluster | None = None) -> str:
     lines.append(f"everbell_lateness_seconds_count {total}")
     if cluster is not None:
         lines += render_cluster(cluster)
+    lines += more
     return "\n".join(lines) + "\n"

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from everbell.channels.guard import Guard
 from everbell.channels.http import HttpChannel
 from everbell.channels.http_client import HttpPool
+from everbell.channels.port import Channel
 from everbell.clock import SystemClock
 from everbell.cluster.cluster import Cluster, Meeting
 from everbell.cluster.keys import ClusterKeys
@@ -50,6 +51,7 @@ from everbell.stores.port import Store
 from everbell.stores.url import without_password
 
 if TYPE_CHECKING:
+    from everbell.kafka.part import KafkaPart
     from everbell.tracing import Tracing
 
 BROKEN_EXIT = 74
@@ -68,11 +70,19 @@ _log = logging.getLogger("everbell.server")
 class Node:
     """Runs until it is told to stop, or until its store fails."""
 
-    def __init__(self, settings: Settings, store: Store, log: Log, tracing: Tracing | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        log: Log,
+        tracing: Tracing | None = None,
+        kafka: KafkaPart | None = None,
+    ) -> None:
         self._settings = settings
         self._store = store
         self._log = log
         self._tracing = tracing
+        self._kafka = kafka
         self._clock = SystemClock()
         self._entropy = SystemEntropy()
         self._engine: Engine | None = None
@@ -92,9 +102,12 @@ class Node:
         self._watch_signals()
         pool = HttpPool(guard=Guard(settings.allow_targets), connections_per_host_max=_CONNECTIONS_PER_HOST)
         http = HttpChannel(pool, self._clock)
+        channels: dict[str, Channel] = {"http": http, "https": http}
+        if self._kafka is not None:
+            channels["kafka"] = self._kafka.channel
         self._engine = engine = await Engine.start(
             self._store,
-            {"http": http, "https": http},
+            channels,
             settings.tenants,
             self._clock,
             self._entropy,
@@ -114,12 +127,16 @@ class Node:
             await ensure_operator(keys, settings.bootstrap_key, self._clock, self._entropy)
         start = self._start_gateways if settings.gateways else self._start_server
         front = await start(cluster, keys, policies, listener)
+        if self._kafka is not None:
+            self._kafka.start(cluster.operations, settings.tenants, settings.body_bytes_max)
         ready(url)
         await self._stop.wait()
         if self._halted is not None or engine.broken is not None:
             return await self._give_up(engine)
         self._stopping = True
         _log.info("stopping: no new attempts; waiting for %d under way", engine.dispatcher.in_flight)
+        if self._kafka is not None:
+            await self._kafka.stop_reading()
         if not await cluster.stop(settings.engine.drain_s):
             _log.warning("some attempts did not end in time; their events will be attempted again after the next start")
         await front.stop(_GRACE_S)
@@ -181,6 +198,7 @@ class Node:
             policies=policies,
             gate=Gate(keys.ring, may_be_open=settings.may_be_open),
             audit=AuditLog(settings.audit, settings.audit_file, self._clock),
+            kafka=frozenset(settings.kafka.clusters),
         )
         limits = ServerLimits(body_bytes_max=settings.body_bytes_max, bodies_bytes_max=settings.bodies_bytes_max)
         guard = PagesGuard(api, on_loopback=settings.on_loopback)
@@ -211,10 +229,12 @@ class Node:
         if self._engine is None or self._cluster is None:
             return Health("starting", "the store is open; the node is not in the cluster yet")
         disk = disk_health(self._settings.store, self._settings.reserve_disk_bytes)
-        return diagnose(self._engine, self._cluster.node, disk, self._clock.now(), is_stopping=self._stopping)
+        kafka = None if self._kafka is None else self._kafka.health()
+        return diagnose(self._engine, self._cluster.node, disk, kafka, self._clock.now(), is_stopping=self._stopping)
 
     def _metrics(self) -> str:
-        return "" if self._engine is None else render(self._engine, self._cluster)
+        more = () if self._kafka is None else self._kafka.metrics()
+        return "" if self._engine is None else render(self._engine, self._cluster, more)
 
     def _watch_signals(self) -> None:
         loop = asyncio.get_running_loop()

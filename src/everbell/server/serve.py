@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
+from everbell.clock import SystemClock
+from everbell.errors import InvalidInput
 from everbell.logs.url import open_log
 from everbell.server.node import BROKEN_EXIT, Node, announce
 from everbell.server.process import collect_rarely, switch_soon
@@ -15,6 +17,7 @@ from everbell.settings import Settings, SettingsError
 from everbell.stores.url import open_store
 
 if TYPE_CHECKING:
+    from everbell.kafka.part import KafkaPart
     from everbell.tracing import Tracing
 
 _log = logging.getLogger("everbell.server")
@@ -33,8 +36,9 @@ def serve(settings: Settings) -> int:
         )
         log = await open_log(settings.log)
         collect_rarely()
-        return await Node(settings, store, log, tracing).run(partial(announce, settings))
+        return await Node(settings, store, log, tracing, kafka).run(partial(announce, settings))
 
+    kafka = _kafka(settings) if settings.kafka.clusters else None
     tracing = _tracing(settings) if settings.otlp else None
     try:
         code = uvloop.run(main())
@@ -46,6 +50,19 @@ def serve(settings: Settings) -> int:
             "ended because the store failed; what was acknowledged is in its log: mend the disk and start again"
         )
     return code
+
+
+def _kafka(settings: Settings) -> KafkaPart:
+    try:
+        from everbell.kafka.part import KafkaPart
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] != "confluent_kafka":
+            raise
+        raise SettingsError("--kafka-brokers: Kafka needs its library: pip install 'everbell[kafka]'") from missing
+    try:
+        return KafkaPart(settings.kafka, SystemClock())
+    except InvalidInput as wrong:
+        raise SettingsError(wrong.reason) from wrong
 
 
 def _tracing(settings: Settings) -> Tracing:

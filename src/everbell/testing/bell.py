@@ -56,6 +56,7 @@ class _Recorder:
     """A channel that sends nothing."""
 
     holds = False
+    together = 1
 
     def __init__(self, bell: VirtualBell) -> None:
         self._bell = bell

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everbell.core.target import TARGET_LENGTH_MAX, group_of, stem_of
+from everbell.core.target import TARGET_LENGTH_MAX, group_of, kafka_place, stem_of
 from everbell.errors import InvalidInput
 
 
@@ -23,6 +23,9 @@ from everbell.errors import InvalidInput
         ("http://[::1]:9/x", "http://::1:9"),
         ("queue:work", "queue:work"),
         ("handler:send.mail_2-x", "handler:send.mail_2-x"),
+        ("kafka://orders", "kafka://"),
+        ("kafka://_orders.v1-x", "kafka://"),
+        ("kafka://audit/orders", "kafka://audit"),
     ],
 )
 def test_a_target_belongs_to_a_group(target: str, group: str) -> None:
@@ -53,6 +56,16 @@ def test_a_target_belongs_to_a_group(target: str, group: str) -> None:
         "http://shop.example/\n",
         "http://[::1",
         "https://shop.example/" + "x" * TARGET_LENGTH_MAX,
+        "kafka:orders",
+        "kafka://",
+        "kafka:///orders",
+        "kafka://audit/",
+        "kafka://a/b/c",
+        "kafka://.",
+        "kafka://..",
+        "kafka://a b",
+        "kafka://" + "t" * 250,
+        "kafka://-audit/orders",
     ],
 )
 def test_what_is_no_target_is_refused(target: str) -> None:
@@ -64,7 +77,7 @@ def test_what_is_no_target_is_refused(target: str) -> None:
 
 @given(st.text(max_size=60))
 def test_any_text_is_a_target_or_refused(text: str) -> None:
-    for target in (text, f"https://{text}", f"queue:{text}"):
+    for target in (text, f"https://{text}", f"queue:{text}", f"kafka://{text}"):
         with contextlib.suppress(InvalidInput):
             assert group_of(target)
 
@@ -78,8 +91,15 @@ def test_any_text_is_a_target_or_refused(text: str) -> None:
         ("https://Shop.example:443/", "https://Shop.example:443"),
         ("queue:work", "queue:work"),
         ("handler:a", "handler:a"),
+        ("kafka://orders", "kafka://orders"),
     ],
 )
 def test_a_stem_decides_the_group(target: str, stem: str) -> None:
     assert stem_of(target) == stem
     assert group_of(stem) == group_of(target)
+
+
+def test_the_clusters_of_kafka_are_groups_whatever_the_topic() -> None:
+    assert stem_of("kafka://audit/orders") == stem_of("kafka://audit/payments") == "kafka://audit"
+    assert kafka_place("kafka://audit/orders") == ("audit", "orders")
+    assert kafka_place("kafka://orders") == ("", "orders")

@@ -78,6 +78,7 @@ class Receiver:
     """A channel: notes what begins and when, and answers at once, later, or when it is told."""
 
     holds = False
+    together = 1
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock

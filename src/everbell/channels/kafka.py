@@ -1,0 +1,143 @@
+"""Delivery to Kafka: `kafka://topic` and `kafka://cluster/topic`, a record an event, its key the record's key.
+
+The producer is idempotent and waits for all in-sync replicas; its report of a record is the outcome of the attempt.
+A topic that is missing, a record that is too large and a right that is missing are a no for good, with what to do about
+it; everything else is worth another attempt. Nothing here makes topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from confluent_kafka import KafkaError, KafkaException
+
+from everbell.channels.kafka_record import record_of
+from everbell.channels.port import Delivery
+from everbell.clock import Clock
+from everbell.core.retry import DELIVERED, Outcome
+from everbell.core.target import kafka_place
+from everbell.kafka.errors import TOO_LARGE, outcome_of
+from everbell.kafka.outlet import Outlet, what_is_wrong
+from everbell.kafka.settings import KafkaCluster
+
+_DEADLINES_MS = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 60_000, 120_000, 300_000)
+"""A producer has one deadline for all of its records: so there are a few, and a tenant gets the longest it allows."""
+
+
+class KafkaChannel:
+    """`kafka://` targets, on all clusters of the settings."""
+
+    holds = False
+    together = 8
+
+    def __init__(self, clusters: Mapping[str, KafkaCluster], clock: Clock) -> None:
+        self._clusters = clusters
+        self._now = clock.now
+        self._lines: dict[tuple[str, int, bool], _Line] = {}
+        """By cluster, deadline, and whether records travel together."""
+
+    def start(self, deliveries: Sequence[Delivery]) -> None:
+        desk = deliveries[0].desk
+        begun = desk.begin_all(deliveries)
+        if not begun:
+            return
+        cluster, _ = kafka_place(begun[0].event.to)
+        if cluster not in self._clusters:
+            name = f"a Kafka cluster named {cluster!r}" if cluster else "a Kafka cluster without a name"
+            desk.settle_all(begun, Outcome("refused", f"the settings of this node have no {name[2:]}"))
+            return
+        self._line(cluster, begun[0].tenant.timeout_ms).send(begun)
+
+    async def close(self) -> None:
+        lines, self._lines = self._lines, {}
+        for line in lines.values():
+            await line.outlet.close()
+
+    @property
+    def troubles(self) -> dict[str, str]:
+        """The clusters that cannot be reached, with the reason."""
+        found = {cluster: line.outlet.trouble for (cluster, _, _), line in self._lines.items()}
+        return {cluster: trouble for cluster, trouble in found.items() if trouble is not None}
+
+    def _line(self, cluster: str, timeout_ms: int, *, batches: bool = True) -> _Line:
+        deadline_ms = max((rung for rung in _DEADLINES_MS if rung <= timeout_ms), default=_DEADLINES_MS[0])
+        place = (cluster, deadline_ms, batches)
+        line = self._lines.get(place)
+        if line is None or line.outlet.is_fatal:
+            alone = (lambda: self._line(cluster, timeout_ms, batches=False)) if batches else None
+            line = self._lines[place] = _Line(self._clusters[cluster], deadline_ms, self._now, alone)
+        return line
+
+
+class _Line:
+    """Deliveries through one outlet."""
+
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        deadline_ms: int,
+        now: Callable[[], int],
+        alone: Callable[[], _Line] | None,
+    ) -> None:
+        self.outlet = Outlet(cluster, deadline_ms, self._settle, batches=alone is not None)
+        self._deadline_ms = deadline_ms
+        self._now = now
+        self._alone = alone
+        """Where a record goes that was too large together with others."""
+        self._done: list[Delivery] = []
+        self._failed: list[tuple[Delivery, KafkaError]] = []
+
+    def send(self, deliveries: Sequence[Delivery]) -> None:
+        """Send what is let in; the rest has failed."""
+        outlet = self.outlet
+        room = outlet.room
+        if len(deliveries) > room:
+            left, deliveries = deliveries[room:], deliveries[:room]
+            reason = outlet.trouble or "they have not answered for a while"
+            left[0].desk.settle_all(left, Outcome("failed", f"the brokers cannot be reached: {reason}"))
+        now, produce, report = self._now(), outlet.produce, self._report
+        sent = 0
+        for delivery in deliveries:
+            event = delivery.event
+            key = event.key
+            value, headers = record_of(delivery, now)
+            try:
+                produce(
+                    kafka_place(event.to)[1],
+                    value,
+                    None if key is None else key.encode(),
+                    on_delivery=partial(report, delivery),
+                    headers=headers,
+                )
+                sent += 1
+            except KafkaException as wrong:
+                delivery.settle(self._outcome(delivery, what_is_wrong(wrong)))
+            except BufferError:
+                delivery.settle(Outcome("failed", "the buffer for the cluster is full: its brokers are too slow"))
+        if sent:
+            outlet.began(sent)
+
+    def _report(self, delivery: Delivery, error: KafkaError | None, message: object) -> None:
+        if error is None:
+            self._done.append(delivery)
+        else:
+            self._failed.append((delivery, error))
+
+    def _settle(self) -> None:
+        done, failed = self._done, self._failed
+        if not done and not failed:
+            return
+        self._done, self._failed = [], []
+        self.outlet.answered(len(done) + len(failed))
+        if done:
+            self.outlet.trouble = None
+            done[0].desk.settle_all(done, DELIVERED)
+        for delivery, error in failed:
+            if error.code() in TOO_LARGE and self._alone is not None:
+                self._alone().send((delivery,))  # Perhaps it was only too large together with others.
+            else:
+                delivery.settle(self._outcome(delivery, error))
+
+    def _outcome(self, delivery: Delivery, error: KafkaError) -> Outcome:
+        return outcome_of(error, kafka_place(delivery.event.to)[1], self._deadline_ms)

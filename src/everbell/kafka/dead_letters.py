@@ -1,0 +1,95 @@
+"""Where records go that cannot be taken: a topic of their own, as they came, with the reason in a header.
+
+A letter is written before the record counts as read. Where it never can be (the topic is missing, or closed to us), the
+record is named in the log with its place and the reason, and the partition goes on: the record itself is still in its
+topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from confluent_kafka import KafkaError, KafkaException
+
+from everbell.core.retry import Outcome
+from everbell.kafka.errors import TOO_LARGE, outcome_of
+from everbell.kafka.outlet import Outlet, what_is_wrong
+from everbell.kafka.record import Poison
+from everbell.kafka.settings import KafkaCluster
+
+_log = logging.getLogger("everbell.kafka")
+
+TIMEOUT_MS = 10_000
+_PAUSE_S = 1.0
+_REASON_LENGTH_MAX = 1_000
+
+
+class DeadLetters:
+    """Writes letters, and does not give up while brokers are away."""
+
+    def __init__(self, cluster: KafkaCluster, topic: str) -> None:
+        self._topic = topic
+        self._outlet = Outlet(cluster, TIMEOUT_MS)
+        self.unwritten = 0
+        """Records that no letter could be written for."""
+
+    async def send_all(self, poisons: Sequence[Poison]) -> None:
+        """Returns when there is a letter for each, or will never be."""
+        await asyncio.gather(*map(self._send, poisons))
+
+    async def close(self) -> None:
+        """Forget what is under way: the records are read again."""
+        await self._outlet.close()
+
+    async def _send(self, poison: Poison) -> None:
+        _log.warning("a record is refused: %s at %s", poison.reason, poison.record.place)
+        value = poison.value
+        while (error := await self._try(poison, value)) is not None:
+            outcome = outcome_of(error, self._topic, TIMEOUT_MS)
+            if error.code() in TOO_LARGE and value is not None:
+                value = None  # The headers say where it is.
+            elif outcome.result == "refused":
+                self._note_unwritten(poison, outcome)
+                return
+            else:
+                _log.warning("a dead letter cannot be written to %s, trying again: %s", self._topic, outcome.reason)
+                await asyncio.sleep(_PAUSE_S)
+
+    async def _try(self, poison: Poison, value: bytes | None) -> KafkaError | None:
+        told: asyncio.Future[KafkaError | None] = asyncio.get_running_loop().create_future()
+
+        def report(error: KafkaError | None) -> None:
+            self._outlet.answered(1)
+            if not told.done():
+                told.set_result(error)
+
+        try:
+            self._outlet.send(self._topic, value, poison.record.key, letter_headers(poison), report)
+        except KafkaException as wrong:
+            return what_is_wrong(wrong)
+        return await told
+
+    def _note_unwritten(self, poison: Poison, outcome: Outcome) -> None:
+        self.unwritten += 1
+        _log.error(
+            "no dead letter could be written for the record at %s, which was refused (%s): %s",
+            poison.record.place,
+            poison.reason,
+            outcome.reason,
+        )
+
+
+def letter_headers(poison: Poison) -> list[tuple[str, bytes | None]]:
+    """Those of the record, and what happened to it."""
+    record = poison.record
+    told = {
+        "everbell-dead-reason": poison.reason[:_REASON_LENGTH_MAX],
+        "everbell-dead-topic": record.topic,
+        "everbell-dead-partition": str(record.partition),
+        "everbell-dead-offset": str(record.offset),
+    }
+    if poison.index is not None:
+        told["everbell-dead-index"] = str(poison.index)
+    return [*(record.headers or ()), *((name, text.encode()) for name, text in told.items())]

@@ -1,0 +1,155 @@
+"""What a record of Kafka asks for: the JSON of the HTTP API, one event or an array of them.
+
+- The record's key is the ordering key of events that name none. A key that is no text is written as a number, `0x…`.
+- Headers may carry `everbell-tenant`, `everbell-id` and `traceparent`.
+- An event without an id gets one from the place of its record, so that reading it again makes nothing twice.
+- `in` counts from the record's time, not from when it was read: who reads it hours later, or again, gets the same time.
+
+Each event of an array stands or falls by itself; what cannot be told into events falls as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Raw, Struct
+
+from everbell.clock import Clock
+from everbell.core.spec import Draft, EventSpec
+from everbell.core.tenant import check_tenant_name
+from everbell.errors import EverbellError, InvalidInput, TooLarge
+from everbell.kafka.settings import KafkaTopic
+from everbell.server.batch_body import Read, read_batch
+from everbell.server.bodies import Body
+from everbell.server.edge import Edge, is_trace
+
+TENANT_HEADER = "everbell-tenant"
+ID_HEADER = "everbell-id"
+TRACE_HEADER = "traceparent"
+DEFAULT_TENANT = "default"
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+_parse = Body(EventSpec).parse
+_elements = msgspec.json.Decoder(list[Raw]).decode
+
+
+class Record(Struct, frozen=True):
+    """A record as it was read."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_at: int
+    """When it was written, as the record says; 0 where it does not."""
+    key: bytes | None
+    value: bytes | None
+    headers: Headers | None = None
+
+    @property
+    def place(self) -> str:
+        """Its place, which no other record ever has."""
+        return f"{self.topic}:{self.partition}:{self.offset}"
+
+
+class Asked(Struct, frozen=True):
+    """An event that a record asks for."""
+
+    tenant: str
+    draft: Draft
+    record: Record
+    index: int | None
+    """Its place in an array."""
+
+
+class Poison(Struct, frozen=True):
+    """A record that cannot be taken, or one event of it."""
+
+    record: Record
+    reason: str
+    index: int | None = None
+
+    @property
+    def value(self) -> bytes | None:
+        """What could not be taken, as it came."""
+        value = self.record.value
+        return value if value is None or self.index is None else bytes(_elements(value)[self.index])
+
+
+class RecordReader:
+    """Turns records into drafts, under the policies of their tenants."""
+
+    def __init__(self, topics: Sequence[KafkaTopic], edge: Edge, clock: Clock, value_bytes_max: int) -> None:
+        self._tenants = {topic.name: topic.tenant for topic in topics}
+        self._edge = edge
+        self._now = clock.now
+        self._value_bytes_max = value_bytes_max
+
+    def read(self, record: Record) -> tuple[list[Asked], list[Poison]]:
+        """The events of a record, and what of it cannot be taken."""
+        try:
+            return self._read(record)
+        except EverbellError as wrong:
+            return [], [Poison(record, str(wrong))]
+
+    def _read(self, record: Record) -> tuple[list[Asked], list[Poison]]:
+        value = record.value
+        if not value:
+            raise InvalidInput("the record has no value; send an event, or an array of events, as JSON")
+        if len(value) > self._value_bytes_max:
+            raise TooLarge(f"the record has more than {self._value_bytes_max} bytes (max_body)")
+        headers = dict(record.headers) if record.headers else {}
+        tenant = self._tenant(record.topic, headers)
+        is_array = value.lstrip()[:1] == b"["
+        specs: Read = read_batch(value, self._edge.policy(tenant).limits.batch_events) if is_array else [_parse(value)]
+        key = None if not record.key else _key(record.key)
+        header_id, trace = _text(headers, ID_HEADER), _text(headers, TRACE_HEADER)
+        if trace is not None and not is_trace(trace):
+            trace = None
+        first_id = header_id or f"kafka:{record.place}"
+        policy = self._edge.policy(tenant)
+        now = self._now()
+        now = min(record.timestamp_at, now) or now
+        asked: list[Asked] = []
+        poison: list[Poison] = []
+        for index, spec in enumerate(specs):
+            place = index if is_array else None
+            try:
+                if not isinstance(spec, EventSpec):
+                    raise spec
+                if spec.id is None:
+                    spec.id = first_id if place is None else f"{first_id}:{place}"
+                elif header_id is not None and place is None and spec.id != header_id:
+                    raise InvalidInput(f"differs from the header {ID_HEADER}; leave one of them out", "id")
+                if spec.key is None:
+                    spec.key = key
+                asked.append(Asked(tenant, self._edge.checked(spec, policy, now, trace), record, place))
+            except InvalidInput as wrong:
+                poison.append(Poison(record, str(wrong), place))
+        return asked, poison
+
+    def _tenant(self, topic: str, headers: dict[str, bytes | None]) -> str:
+        own, named = self._tenants.get(topic), _text(headers, TENANT_HEADER)
+        if named is None:
+            return own or DEFAULT_TENANT
+        if own is not None and named != own:
+            raise InvalidInput(f"the topic {topic!r} is for the events of {own!r}, not of {named[:64]!r}", "tenant")
+        return check_tenant_name(named)
+
+
+def _text(headers: dict[str, bytes | None], name: str) -> str | None:
+    if (value := headers.get(name)) is None:
+        return None
+    try:
+        return value.decode() or None
+    except UnicodeDecodeError:
+        raise InvalidInput(f"the header {name} is not UTF-8") from None
+
+
+def _key(key: bytes) -> str:
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        text = ""
+    return text if text and text.isprintable() else f"0x{key.hex()}"

@@ -1,0 +1,165 @@
+"""What the settings say of Kafka: clusters by name, and what is read from one of them.
+
+Properties of librdkafka (TLS, SASL, compression, …) are passed through as they are, from a file of `name=value` lines
+as Kafka's own programs read it, so that secrets are neither on a command line nor in our settings. Those that would
+break a promise are ours, and refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from everbell.core.target import check_topic, is_cluster_name
+from everbell.core.tenant import check_tenant_name
+from everbell.errors import InvalidInput
+
+OWN_PROPERTIES = frozenset(
+    "acks allow.auto.create.topics auto.offset.reset bootstrap.servers enable.auto.commit enable.auto.offset.store "
+    "enable.idempotence enable.partition.eof group.id max.in.flight max.in.flight.requests.per.connection "
+    "message.timeout.ms delivery.timeout.ms metadata.broker.list request.required.acks retries "
+    "message.send.max.retries transactional.id".split()
+)
+
+
+class KafkaCluster(Struct, frozen=True):
+    """Where a cluster is, and how to speak to it."""
+
+    brokers: str
+    properties: dict[str, str] = {}
+
+
+class KafkaTopic(Struct, frozen=True):
+    """A topic that is read."""
+
+    name: str
+    tenant: str | None = None
+    """Whose events are in it; None: what a record's header says, else the default tenant's."""
+
+
+class KafkaSettings(Struct, frozen=True):
+    """All of Kafka: nothing, unless there is a cluster."""
+
+    clusters: dict[str, KafkaCluster] = {}
+    """By name; the one that needs none is ""."""
+    topics: tuple[KafkaTopic, ...] = ()
+    """Read from the cluster that needs no name."""
+    group: str = "everbell"
+    dead_letters: str = "everbell-dead-letters"
+
+
+class ClusterSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """A named cluster in the settings file."""
+
+    brokers: str | list[str]
+    properties: str = ""
+
+
+def kafka_settings(
+    brokers: str,
+    properties: Mapping[str, str],
+    topics: tuple[KafkaTopic, ...],
+    group: str,
+    dead_letters: str,
+    named: Mapping[str, Any],
+) -> KafkaSettings:
+    """Everything, checked together. Raises `InvalidInput` with the name of the setting."""
+    clusters = {name: _named_cluster(name, table) for name, table in named.items()}
+    if brokers:
+        clusters[""] = KafkaCluster(brokers, dict(properties))
+    elif topics:
+        raise InvalidInput("name the brokers that they are read from, as in --kafka-brokers localhost:9092", "topics")
+    elif properties:
+        raise InvalidInput("name the brokers that they are for, as in --kafka-brokers localhost:9092", "properties")
+    if any(topic.name == dead_letters for topic in topics):
+        raise InvalidInput("a topic that is read cannot take what was refused: it would come again", "dead_letters")
+    return KafkaSettings(clusters, topics, group, dead_letters)
+
+
+def read_brokers(text: str) -> str:
+    """Brokers to begin with, `HOST:PORT` with commas between them."""
+    brokers = [broker.strip() for broker in text.split(",") if broker.strip()]
+    for broker in brokers:
+        host, colon, port = broker.rpartition(":")
+        if not host or not colon or not port.isdecimal() or not 0 < int(port) <= 65_535:
+            raise InvalidInput(f"{broker!r} is not a broker; write HOST:PORT,…, such as localhost:9092")
+    return ",".join(brokers)
+
+
+def read_topics(text: str) -> tuple[KafkaTopic, ...]:
+    """Topics with commas between them, each perhaps with the tenant that it belongs to: `orders=shop,payments`."""
+    topics = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, equals, tenant = part.partition("=")
+        topics.append(KafkaTopic(_topic(name), check_tenant_name(tenant) if equals else None))
+    names = [topic.name for topic in topics]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidInput(f"{name!r} is there twice")
+    return tuple(topics)
+
+
+def read_topic(text: str) -> str:
+    """The name of a topic."""
+    return _topic(text)
+
+
+def read_group(text: str) -> str:
+    """The name of a consumer group."""
+    if not 0 < len(text) <= 255 or not text.isprintable():
+        raise InvalidInput(f"{text[:64]!r} is not the name of a consumer group: 1 to 255 printable characters")
+    return text
+
+
+def read_properties(path: str) -> dict[str, str]:
+    """The properties in a file; none where there is no file."""
+    if not path:
+        return {}
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as wrong:
+        raise InvalidInput(f"cannot read {path}: {wrong.strerror}") from None
+    except ValueError:
+        raise InvalidInput(f"{path} is not text") from None
+    properties = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if stripped and stripped[0] not in "#!":
+            name, equals, value = stripped.partition("=")
+            if not equals:
+                raise InvalidInput(f"{path}, line {number}: write name=value")
+            properties[_property(name.strip())] = value.strip()
+    return properties
+
+
+def _named_cluster(name: str, table: object) -> KafkaCluster:
+    where = f"clusters.{name}"
+    if not is_cluster_name(name):
+        raise InvalidInput("is not a name: letters, digits, dot, dash and underscore, at most 128", where)
+    try:
+        spec = msgspec.convert(table, ClusterSpec)
+        brokers = read_brokers(spec.brokers if isinstance(spec.brokers, str) else ",".join(spec.brokers))
+        if not brokers:
+            raise InvalidInput("brokers is empty; write HOST:PORT,…")
+        return KafkaCluster(brokers, read_properties(spec.properties))
+    except msgspec.ValidationError as wrong:
+        raise InvalidInput(str(wrong), where) from None
+    except InvalidInput as wrong:
+        raise InvalidInput(wrong.reason, where) from None
+
+
+def _topic(name: str) -> str:
+    try:
+        return check_topic(name.strip(), "topic")
+    except InvalidInput as wrong:
+        raise InvalidInput(wrong.reason) from None
+
+
+def _property(name: str) -> str:
+    if name in OWN_PROPERTIES:
+        raise InvalidInput(f"the property {name} is Everbell's own: what it promises depends on it; leave it out")
+    return name

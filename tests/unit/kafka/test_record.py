@@ -1,0 +1,193 @@
+"""What a record asks for: tenants, keys, ids and times, and what is poison."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everbell.core.tenant import Limits, Tenant, Tenants
+from everbell.core.time import MINUTE_MS
+from everbell.kafka.record import Asked, Poison, Record, RecordReader
+from everbell.kafka.settings import KafkaTopic
+from everbell.server.edge import Edge
+
+NOW = 1_767_225_600_000
+WRITTEN_AT = NOW - 7_200_000
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+class FixedClock:
+    def now(self) -> int:
+        return NOW
+
+    def elapsed_ms(self) -> int:
+        return 0
+
+
+def reader(value_bytes_max: int = 10_000) -> RecordReader:
+    clock = FixedClock()
+    tenants = Tenants(named=(Tenant("small", limits=Limits(payload_bytes=10, batch_events=3)),))
+    topics = (KafkaTopic("orders", "shop"), KafkaTopic("any"), KafkaTopic("little", "small"))
+    return RecordReader(topics, Edge(tenants, clock, allows_handlers=False, kafka=("",)), clock, value_bytes_max)
+
+
+def record(
+    value: object, topic: str = "any", key: bytes | None = None, at: int = WRITTEN_AT, **headers: str | bytes
+) -> Record:
+    text = value if isinstance(value, bytes) or value is None else json.dumps(value).encode()
+    named = {name.replace("_", "-"): content for name, content in headers.items()}
+    encoded = [(name, content if isinstance(content, bytes) else content.encode()) for name, content in named.items()]
+    return Record(topic, 3, 1_234, at, key, text, encoded or None)
+
+
+def event(**fields: Any) -> dict[str, Any]:
+    return {"to": "queue:work", "in": 0, **fields}
+
+
+def asked(record: Record) -> list[Asked]:
+    events, poisons = reader().read(record)
+    assert poisons == []
+    return events
+
+
+def one(record: Record) -> Asked:
+    (event,) = asked(record)
+    return event
+
+
+def poison(record: Record, **options: int) -> Poison:
+    events, poisons = reader(**options).read(record)
+    (only,) = poisons
+    assert events == []
+    return only
+
+
+def test_a_record_is_an_event_of_the_http_api() -> None:
+    found = one(record(event(id="o-1", key="k", payload={"a": [1]}, tags=["x"])))
+
+    assert (found.tenant, found.draft.id, found.draft.key) == ("default", "o-1", "k")
+    assert (found.draft.to, found.draft.payload, found.draft.tags) == ("queue:work", b'{"a": [1]}', ("x",))
+
+
+def test_an_event_without_an_id_gets_one_from_the_place_of_its_record() -> None:
+    assert one(record(event())).draft.id == "kafka:any:3:1234"
+    assert one(record(event(), everbell_id="own")).draft.id == "own"
+    assert one(record(event(id="own"), everbell_id="own")).draft.id == "own"
+
+    batch = asked(record([event(), event(id="own"), event()]))
+    assert [each.draft.id for each in batch] == ["kafka:any:3:1234:0", "own", "kafka:any:3:1234:2"]
+    batch = asked(record([event(), event()], everbell_id="o"))
+    assert [each.draft.id for each in batch] == ["o:0", "o:1"]
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        (None, None),
+        (b"", None),
+        (b"order-17", "order-17"),
+        ("größe".encode(), "größe"),
+        (b"\x00\x00\x00\x11", "0x00000011"),
+        (b"\xff", "0xff"),
+        (b"two\nlines", "0x74776f0a6c696e6573"),
+    ],
+)
+def test_the_key_of_a_record_is_the_key_of_events_that_name_none(key: bytes | None, meant: str | None) -> None:
+    assert one(record(event(), key=key)).draft.key == meant
+    assert one(record(event(key="own"), key=key)).draft.key == "own"
+
+
+def test_the_tenant_is_the_topic_s_or_the_header_s_or_the_default() -> None:
+    assert one(record(event())).tenant == "default"
+    assert one(record(event(), everbell_tenant="blue")).tenant == "blue"
+    assert one(record(event(), topic="orders")).tenant == "shop"
+    assert one(record(event(), topic="orders", everbell_tenant="shop")).tenant == "shop"
+
+
+def test_a_duration_counts_from_the_time_of_the_record_not_from_when_it_is_read() -> None:
+    assert one(record(event(**{"in": "1m"}))).draft.due_at == WRITTEN_AT + MINUTE_MS
+
+
+def test_a_record_from_the_future_or_without_a_time_counts_from_now() -> None:
+    assert one(record(event(**{"in": "1m"}), at=NOW + 5_000)).draft.due_at == NOW + MINUTE_MS
+    assert one(record(event(**{"in": "1m"}), at=0)).draft.due_at == NOW + MINUTE_MS
+
+
+def test_a_trace_in_the_headers_is_taken_along_and_a_wrong_one_is_not() -> None:
+    assert one(record(event(), traceparent=TRACE)).draft.traceparent == TRACE
+    assert one(record(event(), traceparent="nonsense")).draft.traceparent is None
+
+
+@pytest.mark.parametrize(
+    ("refused", "reason"),
+    [
+        (record(b"{nonsense"), "malformed"),
+        (record(b'{"to": "queue:work", "in": 0, "payload": "\xff"}'), "UTF-8"),
+        (record(b""), "no value"),
+        (record(None), "no value"),
+        (record(b"17"), "object"),
+        (record(b"[]"), "empty"),
+        (record({"to": "queue:work"}), "at: give at"),
+        (record({"in": 0}), "to: is missing"),
+        (record(event(to="kafka://far/orders")), "no Kafka cluster 'far'"),
+        (record(event(to="handler:work")), "no handlers"),
+        (record(event(colour="red")), "colour"),
+        (record(event(), everbell_tenant="-"), "a tenant's name"),
+        (record(event(), everbell_tenant=b"\xff"), "not UTF-8"),
+        (record(event(), topic="orders", everbell_tenant="blue"), "for the events of 'shop', not of 'blue'"),
+        (record(event(id="one"), everbell_id="other"), "id: differs from the header"),
+        (record(event(id="ev_1")), "made by Everbell"),
+        (record(event(), key=b"k" * 600), "key: is longer than 512 bytes"),
+        (record(event(payload="x" * 20), topic="little"), "payload"),
+        (record([event()] * 4, topic="little"), "more than 3 events"),
+    ],
+)
+def test_what_cannot_be_taken_is_poison_with_the_reason(refused: Record, reason: str) -> None:
+    assert reason in poison(refused).reason
+
+
+def test_a_record_that_is_too_large_is_poison() -> None:
+    assert "more than 100 bytes" in poison(record(event(payload="x" * 100)), value_bytes_max=100).reason
+
+
+def test_of_an_array_only_what_is_wrong_is_poison_and_it_is_kept_as_it_came() -> None:
+    events, poisons = reader().read(record(b'[{"to":"queue:a","in":0}, {"to" : "nix", "in":0}, 17]'))
+
+    assert [each.draft.to for each in events] == ["queue:a"]
+    assert [(each.index, each.value) for each in poisons] == [(1, b'{"to" : "nix", "in":0}'), (2, b"17")]
+    assert "is not a target" in poisons[0].reason
+
+
+@given(
+    st.binary(max_size=200), st.binary(max_size=20), st.lists(st.tuples(st.text(max_size=20), st.binary(max_size=20)))
+)
+def test_any_record_is_taken_or_poison(value: bytes, key: bytes, headers: list[tuple[str, bytes]]) -> None:
+    events, poisons = reader().read(Record("any", 0, 0, 0, key, value, headers))
+
+    assert bool(events) or bool(poisons)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.builds(lambda payload: event(payload=payload), st.integers() | st.text(max_size=5)),
+            st.integers(),
+            st.just({}),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    st.booleans(),
+)
+def test_reading_again_asks_for_the_same(elements: list[object], is_array: bool) -> None:
+    asking = record(elements if is_array else elements[0], key=b"k")
+    first, again = reader().read(asking), reader().read(asking)
+
+    assert first == again
+    assert len(first[0]) + len(first[1]) == (len(elements) if is_array else 1)
+    ids = [each.draft.id for each in first[0]]
+    assert len(set(ids)) == len(ids)

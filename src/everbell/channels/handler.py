@@ -87,11 +87,12 @@ class HandlerChannel:
                 if self._sweeper is None:
                     self._sweep_soon()
                 failure = await self._call(delivery, runner)
-                self._deadlines[runner] = float("inf")
                 if failure is None:
                     self._done(delivery)
                 else:
                     delivery.settle(failure)
+                if not self._queue:
+                    self._report()  # Which may bring the next ones at once.
         finally:
             del self._deadlines[runner]
 

@@ -42,13 +42,12 @@ def partition_in(token: str) -> int | None:
         return None
 
 
-class _Held:
-    __slots__ = ("delivery", "queue", "until_at")
+class _Held(Struct, eq=False):
+    """What a lease stands for."""
 
-    def __init__(self, delivery: Delivery, queue: tuple[str, str], until_at: int) -> None:
-        self.delivery = delivery
-        self.queue = queue
-        self.until_at = until_at
+    delivery: Delivery
+    queue: tuple[str, str]
+    until_at: int
 
 
 class QueueChannel:

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everbell.core.event import Attempt, Course, End, Event, Record, digest_of, with_attempt
-from everbell.core.ids import is_made
+from everbell.core.ids import PREFIX, is_made
 from everbell.core.recurrence import NOTHING_YET, Jump, following, goes_apart, missed, proceed
 from everbell.core.retry import Outcome, may_retry, pause_ms
 from everbell.core.tenant import Tenant
@@ -57,9 +57,28 @@ def verdict(
 
 def delivered(event: Event, outcome: Outcome, number: int, started_at: int, now: int) -> Record:
     """What is kept of an event that comes once and was delivered: the short way to what `verdict` says of it."""
-    attempt = Attempt(number, started_at, max(now - started_at, 0), "delivered", outcome.reason, outcome.code)
-    attempts = with_attempt(event.attempts, attempt) if event.attempts else (attempt,)
-    return record_of(event, "delivered", now, number, attempts)
+    took_ms = now - started_at if now > started_at else 0
+    attempt = Attempt(number, started_at, took_ms, "delivered", outcome.reason, outcome.code)
+    event_id = event.id
+    return Record(
+        event_id,
+        event.tenant,
+        "delivered",
+        event.due_at,
+        now,
+        event.to,
+        event.created_at,
+        event.key,
+        event.version,
+        event.occurrence,
+        number,
+        with_attempt(event.attempts, attempt) if event.attempts else (attempt,),
+        event.tags,
+        None,
+        0 if event_id.startswith(PREFIX) else digest_of(event),
+        None,
+        event.origin,
+    )
 
 
 def is_over(event: Event, now: int) -> bool:

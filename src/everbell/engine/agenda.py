@@ -107,6 +107,7 @@ class Agenda:
             if not bucket:
                 heappop(self._times)
                 del self._buckets[run_at]
+                self._sorted_at = NEVER  # Those that come late make a bucket of their own, in the order of coming.
             for entry in reversed(ringing):
                 if entry.phase is Phase.AHEAD:
                     self._ring(entry)

@@ -50,6 +50,8 @@ class Dispatcher:
         self._ring: deque[str] = deque()
         self._flows: dict[str, deque[Flow]] = {}
         self._pumping = False
+        self._left = 0
+        """How many more attempts may start in this turn of the loop."""
         self._stopped = False
         self._drained: asyncio.Event | None = None
 
@@ -59,11 +61,13 @@ class Dispatcher:
         flow.ready.append(entry)
         if not flow.in_ring and flow.in_flight < flow.cap:
             self._enter_ring(flow)
+            self._pump_soon()
 
     def resume(self, flow: Flow) -> None:
         """The flow may be able to start more than it could."""
         if flow.ready and not flow.in_ring and flow.in_flight < flow.cap:
             self._enter_ring(flow)
+            self._pump_soon()
 
     def begin_all(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
         """Start attempts, unless there is nothing to deliver any more."""
@@ -73,23 +77,23 @@ class Dispatcher:
         if self._clock.elapsed_ms() >= self.lease_until_ms:
             self.on_lease_over()
             return ()
-        now = self._clock.now()
+        now, ready, under_way = self._clock.now(), Phase.READY, Phase.UNDER_WAY
         begun: list[Entry] = []
         for entry in entries:
-            event = entry.event
-            if entry.phase is not Phase.READY:
+            event, flow = entry.event, entry.flow
+            if entry.phase is not ready:
                 continue
-            if entry.flow.breaker is not None and entry.flow.in_flight >= entry.flow.cap:
+            if flow.breaker is not None and flow.in_flight >= flow.cap:
                 # A worker asks for what was handed to its queue before the breaker opened.
-                entry.flow.ready.append(entry)
+                flow.ready.append(entry)
                 continue
             if (event.expires_ms is not None or event.repeat is not None) and is_over(event, now):
                 self.on_expired(entry)
                 continue
-            entry.phase = Phase.UNDER_WAY
+            entry.phase = under_way
             entry.started_at = now
             entry.under_way = True
-            entry.flow.in_flight += 1
+            flow.in_flight += 1
             begun.append(entry)
         self.in_flight += len(begun)
         self._note_lateness(begun, now)
@@ -111,9 +115,10 @@ class Dispatcher:
             if flow.ready and not flow.in_ring:
                 self._enter_ring(flow)
         self.in_flight -= len(entries)
-        if self._ring and not self._pumping:
-            self._pump_soon()
         self.on_settled(entries, outcome)
+        if self._ring and not self._pumping:
+            # At once: whoever settles quickly, as a handler does that does not wait, would need a turn for each few.
+            self._pump()
         if self._drained is not None and self.in_flight == 0:
             self._drained.set()
 
@@ -204,17 +209,20 @@ class Dispatcher:
             self._ring.append(name)
         else:
             flows.append(flow)
-        if not self._pumping:
-            self._pump_soon()
 
     def _pump_soon(self) -> None:
-        self._pumping = True
-        asyncio.get_running_loop().call_soon(self._pump)
+        if not self._pumping:
+            self._pumping = True
+            asyncio.get_running_loop().call_soon(self._pump_anew)
+
+    def _pump_anew(self) -> None:
+        self._left = SLICE
+        self._pump()
 
     def _pump(self) -> None:
-        left = SLICE
-        while self._ring and left > 0 and self.in_flight < self._in_flight_max and not self._stopped:
-            left -= self._turn(self._ring[0])
+        self._pumping = True
+        while self._ring and self._left > 0 and self.in_flight < self._in_flight_max and not self._stopped:
+            self._left -= self._turn(self._ring[0])
         self._pumping = False
         if self._ring and self.in_flight < self._in_flight_max and not self._stopped:
             self._pump_soon()
@@ -244,12 +252,12 @@ class Dispatcher:
         """The next ready entries of the flow, those that are gone dropped."""
         batch: list[Entry] = []
         room = min(max(QUANTUM, flow.tenant.batch), flow.cap - flow.in_flight, self._in_flight_max - self.in_flight)
-        ready, pace = flow.ready, flow.pace
+        ready, pace, is_ready = flow.ready, flow.pace, Phase.READY
         if pace is not None:
             room = min(room, pace.allows(self._clock.elapsed_ms()))
         while ready and len(batch) < room:
             entry = ready.popleft()
-            if entry.phase is Phase.READY:
+            if entry.phase is is_ready:
                 batch.append(entry)
         if pace is not None:
             pace.take(len(batch))

@@ -150,7 +150,7 @@ class Engine:
         queues = QueueChannel(clock)
         broken = on_broken or (lambda error: None)
         engine = cls(store, channels, queues, tenants, clock, entropy, settings, broken)
-        engine._scribe.start(engine._loader.next_read)
+        engine._scribe.start(engine._loader.next_read, lambda: bool(engine.floor.starved))
         try:
             await engine.take(dict.fromkeys(range(store.partitions), store.epoch + 1) if epochs is None else epochs)
         except BaseException:

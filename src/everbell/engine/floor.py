@@ -17,8 +17,8 @@ from everbell.core.target import group_of, stem_of
 from everbell.core.tenant import Tenants
 from everbell.engine.agenda import NEVER, Agenda
 from everbell.engine.dispatcher import Dispatcher
-from everbell.engine.entry import Entry, Phase
-from everbell.engine.flow import Budget, Flow
+from everbell.engine.entry import Entry, Phase, entry_of
+from everbell.engine.flow import EVENT_OVERHEAD_BYTES, Budget, Flow
 from everbell.engine.partition import Partition
 from everbell.errors import EverbellError
 
@@ -72,7 +72,8 @@ class Floor:
             partition = self._partitions[index]
             near: list[Event] = []
             for event in run:
-                if partition.covers(event, near_at):
+                # The first look is the one inside `covers`, without two calls.
+                if event.run_at << 56 | event.sequence <= partition.checkpoint or partition.covers(event, near_at):
                     near.append(event)
                 elif event.run_at < self.expected_at:
                     self.on_early(event.run_at)
@@ -89,12 +90,15 @@ class Floor:
             if partition.skips or event.sequence in entries:
                 self.admit(event, partition)
                 continue
-            entry = Entry(event, flow, dispatcher)
-            if not budget.allows(flow, entry.cost):
+            # This runs for every event, and spells out `entry_of` and what the budget does.
+            cost = EVENT_OVERHEAD_BYTES + len(event.payload)
+            entry = Entry(event, flow, dispatcher, cost, event.attempt_count + 1)
+            if flow.held_bytes + cost > budget.free_bytes:
                 self._leave(entry, partition)
                 continue
             entries[event.sequence] = entry
-            budget.take(flow, entry.cost)
+            flow.held_bytes += cost
+            budget.free_bytes -= cost
             taken.append(entry)
         self._agenda.add_all(taken)
 
@@ -107,7 +111,7 @@ class Floor:
             skip.leave(event)
             flow.leave(event)
             return False
-        entry = Entry(event, flow, self._dispatcher)
+        entry = entry_of(event, flow, self._dispatcher)
         if not self.budget.allows(flow, entry.cost):
             self._leave(entry, partition)
             return False
@@ -115,26 +119,37 @@ class Floor:
         self._agenda.add(entry)
         return True
 
-    def admit_left_behind(self, event: Event, partition: Partition, flow: Flow) -> bool:
-        """Take in an event that may have stayed behind the skip of `flow`; False when that flow still has no room.
+    def admit_left_behind(self, events: Sequence[Event], partition: Partition, flow: Flow) -> Event | None:
+        """Take in events that may have stayed behind the skip of `flow`; returns the first that it has no room for.
 
-        It may be of another flow: one with the same key, or one that a store took for this one.
+        Some may be of another flow: one with the same key, or one that a store took for this one.
         """
-        if event.sequence in self.entries:
-            return True
-        own = self.flow_of(event)
-        other = partition.skip_for(event, own, besides=flow)
-        if other is not None:
-            other.leave(event)
-            return True
-        entry = Entry(event, own, self._dispatcher)
-        if not self.budget.allows(own, entry.cost):
-            # If it only shares a key with the flow, from now on it waits for room in its own.
-            self._leave(entry, partition)
-            return own is not flow
-        self._take_in(entry)
-        self._agenda.add(entry)
-        return True
+        entries, budget, dispatcher = self.entries, self.budget, self._dispatcher
+        taken: list[Entry] = []
+        refused = tenant = target = own = None
+        for event in events:
+            if event.sequence in entries:
+                continue
+            if event.to != target or event.tenant != tenant or own is None:
+                tenant, target, own = event.tenant, event.to, self.flow_of(event)
+            if len(partition.skips) > 1 and (other := partition.skip_for(event, own, besides=flow)) is not None:
+                other.leave(event)
+                continue
+            cost = EVENT_OVERHEAD_BYTES + len(event.payload)
+            entry = Entry(event, own, dispatcher, cost, event.attempt_count + 1)
+            if own.held_bytes + cost > budget.free_bytes:
+                # If it only shares a key with the flow, from now on it waits for room in its own.
+                self._leave(entry, partition)
+                if own is flow:
+                    refused = event
+                    break
+                continue
+            entries[event.sequence] = entry
+            own.held_bytes += cost
+            budget.free_bytes -= cost
+            taken.append(entry)
+        self._agenda.add_all(taken)
+        return refused
 
     def give_way(self, entry: Entry) -> bool:
         """An entry with a key is due: does an earlier event of its key wait for room in the store? Then it goes back
@@ -158,14 +173,14 @@ class Floor:
         """Take in an event that waited in its key's line; None when it is in memory already. Lanes bound how many."""
         if event.sequence in self.entries:
             return None
-        entry = Entry(event, self.flow_of(event), self._dispatcher)
+        entry = entry_of(event, self.flow_of(event), self._dispatcher)
         entry.phase = Phase.READY
         self._take_in(entry)
         return entry
 
     def hold(self, event: Event) -> Entry:
         """Keep an event that is not in memory from being loaded while a change of it is being stored."""
-        entry = Entry(event, self.flow_of(event), self._dispatcher)
+        entry = entry_of(event, self.flow_of(event), self._dispatcher)
         entry.phase = Phase.SETTLING
         self._take_in(entry)
         return entry
@@ -191,13 +206,13 @@ class Floor:
 
     def forget_all(self, entries: Sequence[Entry]) -> None:
         """Many events leave memory."""
-        table, awaited = self.entries, []
+        table, gone, awaited = self.entries, Phase.GONE, []
         freed = 0
         for entry in entries:
             sequence = entry.event.sequence
             if table.get(sequence) is entry:
                 del table[sequence]
-                entry.phase = Phase.GONE
+                entry.phase = gone
                 entry.flow.held_bytes -= entry.cost
                 freed += entry.cost
                 if entry.waiters:

@@ -195,13 +195,12 @@ class Loader:
         self._adapt_back(len(page.events), flow)
         if flow.skips.get(partition.index) is not skip:
             return True  # The partition was lost while it was being read.
-        for event in page.events:
-            if event.position > partition.checkpoint:
-                break
-            if not self._floor.admit_left_behind(event, partition, flow):
-                skip.position = event.position
-                return False
-        else:
+        behind = [event for event in page.events if event.position <= partition.checkpoint]
+        refused = self._floor.admit_left_behind(behind, partition, flow)
+        if refused is not None:
+            skip.position = refused.position
+            return False
+        if len(behind) == len(page.events):
             if page.more:
                 skip.position = _last_position(page) + 1
                 return True

@@ -89,20 +89,20 @@ class Outcomes:
         That is what most events are, and this is `_judge` for them with everything left out that they do not need.
         """
         others: list[Entry] = []
-        ended = self._ended
+        ended, changes, settling, gone = self._ended, self._changes, Phase.SETTLING, Phase.GONE
         if not (ended or self._settled):
             asyncio.get_running_loop().call_soon(self.flush)
         for entry in entries:
             event = entry.event
-            if event.key is not None or event.repeat is not None or entry.doomed or entry.phase is Phase.GONE:
+            if event.key is not None or event.repeat is not None or entry.doomed or entry.phase is gone:
                 others.append(entry)
                 continue
-            if len(self._changes) >= GROUP_CHANGES_MAX:
+            if len(changes) >= GROUP_CHANGES_MAX:
                 self.flush()
-                ended = self._ended
+                ended, changes = self._ended, self._changes
             record = delivered(event, outcome, entry.attempt, entry.started_at, now)
-            self._changes.append(Finish(event, record, now + entry.flow.tenant.retention_ms))
-            entry.phase = Phase.SETTLING
+            changes.append(Finish(event, record, now + entry.flow.tenant.retention_ms))
+            entry.phase = settling
             ended.append(entry)
         self._meter.delivered += len(entries) - len(others)
         return others

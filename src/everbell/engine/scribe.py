@@ -35,6 +35,9 @@ ASKED_PER_WRITE = 64
 """The same for what somebody waits for: a change that a user makes begins with the read of one event, so this many of
 them share a write."""
 INTAKE_CHANGES_MAX = 50_000
+TURNS_GIVEN = 4
+"""While due events have no room in memory, this many turns of the loop go to those that have, before new events are
+stored: else whatever comes in faster than it goes out would have to be read again."""
 _FULL_RETRY_S = 0.5
 _ANSWER_S = 3.0
 """How long new events wait for the store to answer somebody before they are refused."""
@@ -93,13 +96,16 @@ class Scribe:
         self._full_until_s = 0.0
         """When it is worth a try again."""
         self._idle_work: Callable[[], Read | None] = lambda: None
+        self._is_crowded: Callable[[], bool] = lambda: False
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
 
-    def start(self, idle_work: Callable[[], Read | None]) -> None:
-        """Begin. `idle_work` is asked for a read of its own whenever there is room for one."""
+    def start(self, idle_work: Callable[[], Read | None], is_crowded: Callable[[], bool] = lambda: False) -> None:
+        """Begin. `idle_work` is asked for a read of its own whenever there is room for one, `is_crowded` whether due
+        events wait for room in memory."""
         self._idle_work = idle_work
+        self._is_crowded = is_crowded
         self._task = asyncio.get_running_loop().create_task(self._run(), name="everbell-scribe")
 
     def submit(self, changes: Sequence[Change], done: Done, *, must: bool) -> None:
@@ -164,7 +170,9 @@ class Scribe:
         try:
             while self._may_write() or not self._stopping:
                 if self._may_write():
-                    await asyncio.sleep(0)  # Whoever is about to ask in this turn of the loop shares the fsync.
+                    # Whoever is about to ask in this turn of the loop shares the fsync.
+                    for _ in range(TURNS_GIVEN if self._intake and self._is_crowded() else 1):
+                        await asyncio.sleep(0)
                     await self._write(self._next_group())
                 if not await self._read_some() and not self._may_write() and not self._stopping:
                     await self._rest()
@@ -241,7 +249,8 @@ class Scribe:
             unit = self._units.popleft()
             size += len(unit.changes)
             group.append(unit)
-        while self._intake and size < enough:
+        outcomes = size
+        while self._intake and (size < enough or size == outcomes):  # One at least, however long a backlog takes.
             unit = self._intake.popleft()
             size += len(unit.changes)
             self._intake_size -= len(unit.changes)

@@ -1,4 +1,4 @@
-"""Times in answers: RFC 3339, with the text of a second kept, for events crowd in the same seconds."""
+"""Times in answers: RFC 3339, with the texts of the last ones kept, for events crowd in the same seconds."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from everbell.core.time import format_instant
 Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 
 
+@lru_cache(maxsize=4_096)
 def instant(at: int) -> str:
     """An instant as it is answered."""
     return f"{_second(at // 1_000)}{at % 1_000:03d}Z"

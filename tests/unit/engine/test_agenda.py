@@ -14,7 +14,7 @@ from everbell.core.tenant import Tenant
 from everbell.engine import agenda
 from everbell.engine.agenda import SLICE, Agenda
 from everbell.engine.dispatcher import Dispatcher
-from everbell.engine.entry import Entry, Phase
+from everbell.engine.entry import Entry, Phase, entry_of
 from everbell.engine.flow import Flow
 from everbell.testing import VirtualClock, run_virtual
 
@@ -33,9 +33,12 @@ class Bells:
         entry.phase = Phase.READY
         self.rung.append((entry.event.sequence, self.clock.now()))
 
-    def add(self, sequence: int, in_ms: int) -> Entry:
+    def entry(self, sequence: int, in_ms: int) -> Entry:
         at = self.clock.now() + in_ms
-        entry = Entry(Event("e", "t", 0, sequence, at, at, "queue:q", b"", 1), self._flow, self._dispatcher)
+        return entry_of(Event("e", "t", 0, sequence, at, at, "queue:q", b"", 1), self._flow, self._dispatcher)
+
+    def add(self, sequence: int, in_ms: int) -> Entry:
+        entry = self.entry(sequence, in_ms)
         self.agenda.add(entry)
         return entry
 
@@ -94,6 +97,19 @@ def test_a_herd_leaves_turns_to_others() -> None:
 
         assert {SLICE, 2 * SLICE} <= set(turns)
         assert [sequence for sequence, _ in bells.rung] == list(range(3 * SLICE))
+
+    play(scene)
+
+
+def test_those_that_come_for_a_time_that_has_rung_keep_their_order() -> None:
+    async def scene(bells: Bells) -> None:
+        bells.agenda.add_all([bells.entry(sequence, 0) for sequence in (1, 2)])
+        late = [bells.entry(sequence, 0) for sequence in (3, 4, 5)]
+        await asyncio.sleep(0.001)
+        bells.agenda.add_all(late)
+        await asyncio.sleep(0.001)
+
+        assert [sequence for sequence, _ in bells.rung] == [1, 2, 3, 4, 5]
 
     play(scene)
 

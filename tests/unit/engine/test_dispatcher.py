@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
+from everbell.channels.handler import HandlerChannel
+from everbell.core.occurrence import Occurrence
 from everbell.core.retry import DELIVERED
-from everbell.core.tenant import Tenant
-from everbell.engine.engine import EngineSettings
+from everbell.core.spec import Draft
+from everbell.core.tenant import Tenant, Tenants
+from everbell.engine.engine import Engine, EngineSettings
+from everbell.entropy import SeededEntropy
+from everbell.stores.memory import MemoryStore
+from everbell.testing import VirtualClock, run_virtual
 from tests.unit.engine.stage import Stage, play
 
 
@@ -72,3 +79,29 @@ def test_flows_of_one_tenant_take_turns() -> None:
         assert len(stage.receiver.got) == 300
 
     play(scene, settings=EngineSettings(in_flight=150))
+
+
+def test_a_handler_that_does_not_wait_gets_the_next_events_in_the_same_turn() -> None:
+    async def main(clock: VirtualClock) -> None:
+        turns, when = 0, []
+
+        def turn() -> None:
+            nonlocal turns
+            turns += 1
+
+        async def handle(occurrence: Occurrence) -> None:
+            asyncio.get_running_loop().call_soon(turn)
+            when.append(turns)
+
+        channel = HandlerChannel()
+        channel.register("mail", handle)
+        store, tenants = MemoryStore(), Tenants(Tenant(in_flight=2))
+        engine = await Engine.start(store, {"handler": channel}, tenants, clock, SeededEntropy(0))
+        drafts = [Draft(clock.now() + 1_000, "handler:mail", b"{}")] * 100
+        await engine.operations.schedule("default", drafts)
+        await asyncio.sleep(2)
+
+        assert when == [0] * 100, "two at a time, but none had to wait for the loop"
+        await engine.stop()
+
+    run_virtual(main)

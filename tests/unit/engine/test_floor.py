@@ -153,10 +153,10 @@ def test_what_was_left_comes_back_when_there_is_room() -> None:
         herd = [room.event(number, number) for number in range(6)]
         room.admit(*herd)
         flow = room.floor.flow_of(herd[0])
-        assert not room.floor.admit_left_behind(herd[4], room.partition, flow)
+        assert room.floor.admit_left_behind(herd[4:], room.partition, flow) is herd[4]
         room.floor.forget_all([room.floor.entries[0], room.floor.entries[1]])
 
-        assert room.floor.admit_left_behind(herd[4], room.partition, flow)
+        assert room.floor.admit_left_behind(herd[4:5], room.partition, flow) is None
         assert room.sequences == [2, 3, 4]
 
     in_room(8, scene)

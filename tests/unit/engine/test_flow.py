@@ -11,7 +11,7 @@ from everbell.clock import SystemClock
 from everbell.core.event import Event
 from everbell.core.tenant import Tenant
 from everbell.engine.dispatcher import Dispatcher
-from everbell.engine.entry import Entry
+from everbell.engine.entry import entry_of
 from everbell.engine.flow import EVENT_OVERHEAD_BYTES, Budget, Flow, Skip
 
 EVENT = Event("e", "shop", 0, 5, 1_000, 1_000, "https://a.example", b"x" * 50, 1, "k")
@@ -22,7 +22,7 @@ def flow(tenant: Tenant | None = None) -> Flow:
 
 
 def test_an_event_costs_its_payload_and_a_little_more() -> None:
-    assert Entry(EVENT, flow(), Dispatcher(SystemClock(), {}, 1)).cost == EVENT_OVERHEAD_BYTES + 50
+    assert entry_of(EVENT, flow(), Dispatcher(SystemClock(), {}, 1)).cost == EVENT_OVERHEAD_BYTES + 50
 
 
 def test_one_flow_alone_may_use_half_of_the_memory() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from everbell.core.event import Event
 from everbell.engine import scribe as scribe_module
-from everbell.engine.scribe import GROUP_CHANGES_MAX, Scribe
+from everbell.engine.scribe import GROUP_CHANGES_MAX, TURNS_GIVEN, Scribe
 from everbell.errors import Overloaded, StoreBroken, StoreError, StoreFull, StoreUnavailable
 from everbell.stores.port import Add, Refusal
 from everbell.testing import VirtualClock, run_virtual
@@ -117,6 +117,46 @@ def test_what_is_under_way_comes_before_what_is_new() -> None:
         assert desk.sizes == [1, GROUP_CHANGES_MAX + 1, GROUP_CHANGES_MAX, GROUP_CHANGES_MAX]
 
     at_work(scene)
+
+
+def test_a_backlog_of_outcomes_leaves_room_for_something_new_in_every_group() -> None:
+    async def scene(desk: Desk) -> None:
+        for _ in range(2):
+            desk.submit(GROUP_CHANGES_MAX)
+            desk.take_in(10)
+        await asyncio.sleep(0.1)
+
+        assert desk.sizes == [GROUP_CHANGES_MAX + 10] * 2
+
+    at_work(scene)
+
+
+def test_while_due_events_have_no_room_they_get_turns_before_new_ones_are_stored() -> None:
+    async def main(clock: VirtualClock) -> None:
+        desk = Desk()
+        desk.store.before_apply = None
+        crowded = True
+        turns = 0
+
+        async def deliver() -> None:
+            nonlocal turns
+            while not desk.told:
+                turns += 1
+                await asyncio.sleep(0)
+
+        await desk.store.raise_fence(desk.epochs)
+        desk.scribe.start(lambda: None, lambda: crowded)
+        desk.take_in()
+        await deliver()
+        while_crowded, turns, crowded = turns, 0, False
+        desk.told.clear()
+        desk.take_in()
+        await deliver()
+
+        assert while_crowded == turns + TURNS_GIVEN - 1
+        await desk.scribe.stop()
+
+    run_virtual(main)
 
 
 def test_each_is_told_its_own_refusals() -> None:

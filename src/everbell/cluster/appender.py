@@ -1,6 +1,7 @@
 """Commands on their way into the log, one after the other, each for as long as it takes.
 
-An append whose answer was lost is repeated: every command can be in the log twice without harm.
+An append whose answer was lost is repeated: every command can be in the log twice without harm. Releases that wait for
+their turn become one: partitions that have something under way are let go of one by one, and a log takes milliseconds.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from everbell.core.cluster import Command, encode_command
+from everbell.core.cluster import Command, Release, encode_command
 from everbell.errors import LogBroken, LogError
 from everbell.logs.port import Log
 
@@ -31,7 +32,13 @@ class Appender:
 
     def append(self, *commands: Command) -> None:
         """Append these, after everything before them."""
-        self._commands.extend(commands)
+        for command in commands:
+            # The first one may be on its way already.
+            joint = _joint(self._commands[-1], command) if len(self._commands) > 1 else None
+            if joint is None:
+                self._commands.append(command)
+            else:
+                self._commands[-1] = joint
         self._wake.set()
 
     def forget(self) -> None:
@@ -59,3 +66,10 @@ class Appender:
                         self._commands.popleft()
             self._wake.clear()
             await self._wake.wait()
+
+
+def _joint(one: Command, other: Command) -> Release | None:
+    """Two releases as one; None if they are to stay two."""
+    if not isinstance(one, Release) or not isinstance(other, Release) or one.owner != other.owner:
+        return None
+    return Release(one.owner, one.epochs | other.epochs) if one.epochs.keys().isdisjoint(other.epochs) else None

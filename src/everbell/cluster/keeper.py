@@ -120,6 +120,7 @@ class Keeper:
         """Start partitions; False: try again in a while, with what is wanted then."""
         quiet_ms = 0 if clean else self._quiet_ms
         epochs = {start.partition: self._base_epoch + start.epoch for start in starts}
+        begun_ms = self._clock.elapsed_ms()
         try:
             await self._engine.take(epochs, quiet_ms=quiet_ms)
         except Fenced as fenced:
@@ -133,7 +134,9 @@ class Keeper:
         except StoreError as away:
             _log.warning("%d partitions cannot be started yet: %s", len(starts), away)
             return False
-        until_ms = self._clock.elapsed_ms() + quiet_ms
+        now_ms = self._clock.elapsed_ms()
+        _log.debug("%d partitions started after %d ms", len(starts), now_ms - begun_ms)
+        until_ms = now_ms + quiet_ms
         for start in starts:
             if self._wanted.get(start.partition) is not start:
                 self._engine.drop([start.partition])  # It was ceded while it was started.

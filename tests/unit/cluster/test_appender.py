@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from everbell.cluster.appender import Appender
-from everbell.core.cluster import Drain, Undrain, decode_command
+from everbell.core.cluster import Drain, Release, Undrain, decode_command
 from everbell.errors import LogBroken, LogUncertain
 from everbell.logs.memory import MemoryLog, SharedLog
 from everbell.testing import VirtualClock, run_virtual
@@ -72,6 +72,27 @@ def test_an_append_whose_answer_was_lost_is_repeated() -> None:
         appender.append(ONE, TWO)
         await asyncio.sleep(5)
         assert appended(shared) == [ONE, ONE, ONE, TWO]
+        await appender.stop()
+
+    run_virtual(main)
+
+
+def test_releases_that_wait_become_one() -> None:
+    async def main(clock: VirtualClock) -> None:
+        shared = SharedLog()
+        appender = Appender(shared.handle(), not_halted)
+        appender.append(*(Release("me", {partition: 7}) for partition in range(4)))
+        appender.append(Release("me", {3: 9}), ONE, Release("me", {4: 7}), Release("other", {5: 7}))
+        appender.start()
+        await asyncio.sleep(0.1)
+        assert appended(shared) == [
+            Release("me", {0: 7}),  # It might have been on its way.
+            Release("me", {1: 7, 2: 7, 3: 7}),
+            Release("me", {3: 9}),
+            ONE,
+            Release("me", {4: 7}),
+            Release("other", {5: 7}),
+        ]
         await appender.stop()
 
     run_virtual(main)

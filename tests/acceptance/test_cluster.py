@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,6 +99,32 @@ def test_a_rolling_restart_disturbs_nobody(fleet: Fleet) -> None:
         judge(load, fleet, receiver)
         kinds = {transition["kind"] for transition in fleet.view()["transitions"]}
         assert "remove" not in kinds, "whoever leaves in order is not taken for dead"
+
+
+def test_a_drained_node_stays_drained_until_its_process_ends(fleet: Fleet) -> None:
+    fleet.grow("n1", "n2")
+    fleet.until_balanced("n1", "n2")
+    assert fleet.nodes["n1"].call("POST", "/v1/cluster/drain", {"node": "n2"}).status == 200
+    fleet.until(lambda view: _shares(view) == {"n1": 256, "n2": 0}, "drained")
+    before = _incarnation(fleet, "n2")
+    fleet.nodes["n2"].signal(signal.SIGSTOP)
+    try:
+        fleet.until(lambda view: set(_shares(view)) == {"n1"}, "the sleeper is out", "n1")
+    finally:
+        fleet.nodes["n2"].signal(signal.SIGCONT)
+    fleet.until(lambda view: _shares(view) == {"n1": 256, "n2": 0}, "back, and still drained")
+    assert _incarnation(fleet, "n2") != before
+    assert fleet.nodes["n2"].stop() == 0
+    fleet.nodes["n2"].start()
+    fleet.until_balanced("n1", "n2")
+
+
+def _shares(view: dict[str, Any]) -> dict[str, int]:
+    return {member["name"]: member.get("partitions", 0) for member in view["members"] if member["state"] != "joining"}
+
+
+def _incarnation(fleet: Fleet, name: str) -> str:
+    return next(str(member["incarnation"]) for member in fleet.view("n1")["members"] if member["name"] == name)
 
 
 def test_a_cluster_grows_from_one_to_five_and_shrinks_again(fleet: Fleet) -> None:

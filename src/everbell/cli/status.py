@@ -28,7 +28,8 @@ examples:
   everbell status                                watch it go
   everbell undrain n3                            let it own partitions again
 
-A node that is stopped with SIGTERM drains by itself."""
+A node that is stopped with SIGTERM drains by itself. A drain ends with the process: after a restart the node takes its
+share again."""
 
 MEMBER_HEADINGS = ("NODE", "STATE", "PARTITIONS", "ZONE", "CAPACITY", "WATCHES", "BACKUP", "URL")
 

@@ -16,12 +16,14 @@ from typing import Any, assert_never
 
 from everbell.clock import Clock
 from everbell.cluster.appender import Appender
+from everbell.cluster.backoff import Backoff
 from everbell.cluster.follower import PolicyFollower
 from everbell.cluster.founding import find_or_found, token
 from everbell.cluster.heartbeat import Heartbeat, is_renewed
 from everbell.cluster.keeper import Keeper
 from everbell.cluster.player import Player
 from everbell.cluster.settings import ClusterSettings
+from everbell.cluster.watches import Watches, dead_among
 from everbell.core.cluster import (
     AbortJoin,
     BackOff,
@@ -49,6 +51,7 @@ from everbell.core.cluster import (
     Value,
     Watch,
     effects,
+    is_drained,
     reactions,
     report,
     slices_of,
@@ -61,8 +64,6 @@ from everbell.logs.port import Log
 
 _log = logging.getLogger("everbell.cluster")
 
-_BACK_OFF_S = 0.2
-_BACK_OFF_S_MAX = 5.0
 _LEAVE_S = 3.0
 _JOIN_LEASES = 4
 """After so many leases a join is begun anew."""
@@ -99,9 +100,11 @@ class ClusterNode:
         self._keeper = Keeper(engine, clock, settings, base_epoch, self._released)
         self._on_halt = on_halt
         self._heartbeat: Heartbeat | None = None
-        self._watches: dict[str, asyncio.Task[None]] = {}
+        self._watches = Watches(log, self._ended)
+        self._is_drained = False
+        """An operator wants this process to own nothing. That outlives a lost lease, and ends with the process."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._back_off_s = _BACK_OFF_S
+        self._backoff = Backoff(entropy)
         self._joined = asyncio.Event()
         self._left = asyncio.Event()
         self._drained = asyncio.Event()
@@ -174,7 +177,10 @@ class ClusterNode:
         self._leaving = True
         if not self._others():
             return False
-        self.append(Drain(self.settings.name))
+        if is_drained(self.value, self.me):
+            return True
+        self._drained.clear()
+        self.append(Drain(self.settings.name, self.me))
         try:
             await asyncio.wait_for(self._drained.wait(), timeout_s)
         except TimeoutError:
@@ -206,9 +212,10 @@ class ClusterNode:
         await self.player.stop()
         await self._keeper.stop()
         await self._appender.stop()
-        for task in [*self._tasks, *self._watches.values()]:
+        await self._watches.stop()
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, *self._watches.values(), return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # Coming in
 
@@ -228,7 +235,13 @@ class ClusterNode:
     def _member(self) -> Member:
         settings = self.settings
         return Member(
-            settings.name, self.me, self._addresses, settings.zone, settings.capacity, gateway=settings.gateway
+            settings.name,
+            self.me,
+            self._addresses,
+            settings.zone,
+            settings.capacity,
+            gateway=settings.gateway,
+            draining=self._is_drained,
         )
 
     async def _insist(self, me: str) -> None:
@@ -241,17 +254,12 @@ class ClusterNode:
 
     async def _enter_again(self) -> None:
         while True:
-            await asyncio.sleep(self._next_back_off_s())
+            await asyncio.sleep(self._backoff.next_s())
             try:
                 await self._enter()
             except LogError:
                 continue
             return
-
-    def _next_back_off_s(self) -> float:
-        pause_s = self._back_off_s * (0.5 + self._entropy.jitter())
-        self._back_off_s = min(self._back_off_s * 2, _BACK_OFF_S_MAX)
-        return pause_s
 
     def _renewed(self, until_ms: int) -> None:
         self._engine.dispatcher.lease_until_ms = until_ms
@@ -275,8 +283,6 @@ class ClusterNode:
         self._keeper.lose_everything()
         self._appender.forget()
         self.me = ""
-        for watch in self._watches.values():
-            watch.cancel()
         self._watches.clear()
         if not self._leaving:
             self._begin(self._enter_again())
@@ -288,6 +294,8 @@ class ClusterNode:
             self.on_members(set(after.members))
         if not self.me:
             return
+        if self.me in after.members:
+            self._is_drained = after.members[self.me].draining
         stops = []
         for effect in effects(before, after, self.me):
             if isinstance(effect, Stop):
@@ -308,10 +316,9 @@ class ClusterNode:
             case Ceded():
                 self._keeper.cede(effect)
             case Watch(incarnation):
-                self._watches[incarnation] = self._task(self._watch(incarnation))
+                self._watches.add(incarnation)
             case Unwatch(incarnation):
-                if (watch := self._watches.pop(incarnation, None)) is not None:
-                    watch.cancel()
+                self._watches.drop(incarnation)
             case Inspect(incarnations):
                 self._begin(self._inspect(incarnations))
             case BackOff(reason):
@@ -321,7 +328,7 @@ class ClusterNode:
                 self._begin(self._wait_for_name(incarnation))
             case Joined():
                 _log.info("joined the cluster as %s", self.me)
-                self._back_off_s = _BACK_OFF_S
+                self._backoff.reset()
                 self._joined.set()
             case Drained():
                 self._drained.set()
@@ -340,8 +347,7 @@ class ClusterNode:
         self._left.set()
         self._nobody()
 
-    async def _watch(self, incarnation: str) -> None:
-        await self._log.ended(incarnation)
+    def _ended(self, incarnation: str) -> None:
         if incarnation in watched(self.value, self.me):
             _log.warning("the lease of %s ended", incarnation)
             self.append(report(self.me, incarnation))
@@ -349,18 +355,15 @@ class ClusterNode:
     async def _inspect(self, incarnations: tuple[str, ...]) -> None:
         """Clear away who is dead without anybody having said so, then try to join."""
         me = self.me
-        for incarnation in incarnations:
-            try:
-                lives = await self._log.lives(incarnation)
-            except LogError:
-                continue
-            if self.me == me and not lives and (incarnation in self.value.members or incarnation in self.value.joins):
-                self.append(report(me, incarnation))
-        if self.me == me and not self.is_member:
+        dead = await dead_among(self._log, incarnations)
+        if self.me != me:
+            return
+        self.append(*(report(me, each) for each in dead if each in self.value.members or each in self.value.joins))
+        if not self.is_member:
             self.append(PrepareJoin(self._member()))
 
     async def _join_later(self) -> None:
-        await asyncio.sleep(self._next_back_off_s())
+        await asyncio.sleep(self._backoff.next_s())
         if self.me:
             self.append(PeerGc(self.me))
 
@@ -389,10 +392,7 @@ class ClusterNode:
             if incarnation != self.me and not member.gateway and not member.draining
         ]
 
-    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        return asyncio.get_running_loop().create_task(work)
-
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._task(work)
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from everbell.core.cluster import Command, Drain, Forget, SetStrategy, Strategy, Undrain, flaw
-from everbell.core.cluster.view import ClusterView
+from everbell.core.cluster.view import ClusterView, MemberView
 from everbell.errors import InvalidInput, NotFound
 from everbell.server.bodies import Body
 from everbell.server.message import Request, Response
@@ -45,12 +45,12 @@ class ClusterApi:
         return json_response(await self._look())
 
     async def drain(self, request: Request) -> Response:
-        """Move everything away from a node."""
-        return await self._about_node(request, Drain)
+        """Move everything away from a node, as long as this process of it runs."""
+        return await self._about_node(request, lambda member: Drain(member.name, member.incarnation))
 
     async def undrain(self, request: Request) -> Response:
         """Let it own partitions again."""
-        return await self._about_node(request, Undrain)
+        return await self._about_node(request, lambda member: Undrain(member.name))
 
     async def forget(self, request: Request) -> Response:
         """A dead node is not expected back: who stands in for it keeps what it has."""
@@ -69,11 +69,12 @@ class ClusterApi:
             raise InvalidInput(reason, "strategy")
         return json_response(await self._order(SetStrategy(strategy)))
 
-    async def _about_node(self, request: Request, command: Callable[[str], Command]) -> Response:
+    async def _about_node(self, request: Request, command: Callable[[MemberView], Command]) -> Response:
         spec = self._nodes.read(request)
         request.subject = spec.node
         seen = await self._look()
-        if all(member.name != spec.node for member in seen.members):
+        named = [member for member in seen.members if member.name == spec.node]
+        if not named:
             names = ", ".join(member.name for member in seen.members)
             raise NotFound(f"there is no node {spec.node!r}; there are {names}")
-        return json_response(await self._order(command(spec.node)))
+        return json_response(await self._order(command(named[0])))

@@ -202,6 +202,57 @@ def test_a_node_can_be_drained_and_used_again() -> None:
     in_town(scene)
 
 
+def test_a_drain_outlives_a_lost_lease() -> None:
+    async def scene(town: Town) -> None:
+        one, two = await town.grow("n1", "n2")
+        past = two.node.me
+        one.node.append(Drain("n2"))
+        await asyncio.sleep(1)
+        two.log.is_away = True
+        await one.node.player.saw(lambda value: past not in value.members, 10)
+        two.log.is_away = False
+        await asyncio.sleep(10)
+        await town.settled()
+        assert two.node.is_member
+        assert two.node.me != past
+        assert (one.owned, two.owned) == (EVERYTHING, set())
+        one.node.append(Undrain("n2"))
+        await asyncio.sleep(1)
+        assert len(two.owned) == PARTITIONS // 2
+
+    in_town(scene)
+
+
+def test_a_drain_ends_with_the_process() -> None:
+    async def scene(town: Town) -> None:
+        one, two = await town.grow("n1", "n2")
+        past = two.node.me
+        one.node.append(Drain("n2", past))
+        await asyncio.sleep(1)
+        assert two.owned == set()
+        await town.nodes.pop("n2").leave()
+        again = await town.start("n2")
+        await town.settled()
+        assert len(again.owned) == PARTITIONS // 2
+        one.node.append(Drain("n2", past))
+        await asyncio.sleep(1)
+        assert len(again.owned) == PARTITIONS // 2, "an entry that came late is not meant for whoever has the name now"
+
+    in_town(scene)
+
+
+def test_a_node_that_was_drained_once_hands_over_when_it_leaves() -> None:
+    async def scene(town: Town) -> None:
+        one, _ = await town.grow("n1", "n2")
+        one.node.append(Drain("n2"), Undrain("n2"))
+        await asyncio.sleep(2)
+        await town.settled()
+        assert await town.nodes.pop("n2").leave()
+        assert [each.kind for each in one.node.value.transitions[-2:]] == ["release", "leave"]
+
+    in_town(scene)
+
+
 def test_gateways_own_nothing() -> None:
     async def scene(town: Town) -> None:
         edge = await town.start("edge", gateway=True)

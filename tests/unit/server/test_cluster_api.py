@@ -70,7 +70,8 @@ def test_a_node_is_drained_and_used_again() -> None:
     assert [member["state"] for member in drained["members"]] == ["member", "draining"]
     used = office.ask(office.api.undrain, {"node": "b"})
     assert [member["state"] for member in used["members"]] == ["member", "member"]
-    assert office.ordered == [Drain("b"), Undrain("b")]
+    incarnation = drained["members"][1]["incarnation"]
+    assert office.ordered == [Drain("b", incarnation), Undrain("b")]
 
 
 def test_a_node_that_is_not_there_is_not_drained() -> None:

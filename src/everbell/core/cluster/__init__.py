@@ -48,6 +48,7 @@ from everbell.core.cluster.effects import (
     Unwatch,
     Watch,
     effects,
+    is_drained,
 )
 from everbell.core.cluster.invariants import check, check_step
 from everbell.core.cluster.reactions import reactions
@@ -124,6 +125,7 @@ __all__ = [
     "encode_command",
     "encode_value",
     "flaw",
+    "is_drained",
     "member_named",
     "next_in_line",
     "reactions",

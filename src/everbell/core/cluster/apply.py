@@ -57,7 +57,7 @@ def _changed(value: Value, command: c.Command) -> Value:  # noqa: C901 -- one li
         case c.SetStrategy():
             return _set_strategy(value, command)
         case c.Drain():
-            return _drain(value, command.name, True)
+            return _drain(value, command.name, True, command.incarnation)
         case c.Undrain():
             return _drain(value, command.name, False)
         case c.Forget():
@@ -114,9 +114,9 @@ def _set_strategy(value: Value, command: c.SetStrategy) -> Value:
     return noted(after, "set-strategy", type(command.strategy).__name__.lower())
 
 
-def _drain(value: Value, name: str, draining: bool) -> Value:
+def _drain(value: Value, name: str, draining: bool, only: str = "") -> Value:
     for incarnation, member in value.members.items():
-        if member.name == name and member.draining != draining:
+        if member.name == name and member.draining != draining and only in ("", incarnation):
             members = {**value.members, incarnation: replace(member, draining=draining)}
             return noted(settle(replace(value, members=members)), "drain" if draining else "undrain", incarnation)
     return value

@@ -90,9 +90,12 @@ class SetStrategy(_Command, frozen=True, tag="set-strategy"):
 
 
 class Drain(_Command, frozen=True, tag="drain"):
-    """Move everything away from the member of this name, for as long as this incarnation of it lives."""
+    """Move everything away from the member of this name, until it is undrained or gone; only if it is this incarnation,
+    where one is given: an entry may get into the log late, and is not meant for whoever has the name then.
+    """
 
     name: str
+    incarnation: str = ""
 
 
 class Undrain(_Command, frozen=True, tag="undrain"):

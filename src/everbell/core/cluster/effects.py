@@ -194,11 +194,12 @@ def _joining(before: Value, after: Value, me: str) -> Iterator[Effect]:
         yield BackOff(entry.reason if entry and entry.what == me else "a member that it needed left")
     if me in after.members and me not in before.members:
         yield Joined()
-    if _is_drained(after, me) and not _is_drained(before, me):
+    if is_drained(after, me) and not is_drained(before, me):
         yield Drained()
 
 
-def _is_drained(value: Value, me: str) -> bool:
+def is_drained(value: Value, me: str) -> bool:
+    """Whether a member was drained, and owns nothing any more."""
     member = value.members.get(me)
     return member is not None and member.draining and all(part.owner != me for part in value.partitions)
 

@@ -29,7 +29,7 @@ NO_PLACE = "all members are busy with other joins"
 
 def prepare_join(value: Value, command: PrepareJoin) -> Value:
     """Give a newcomer its place in the ring, or refuse it with the reason."""
-    member = replace(command.member, draining=False)
+    member = command.member
     me = member.incarnation
     if me in value.members or me in value.joins:
         return value

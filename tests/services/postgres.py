@@ -82,6 +82,27 @@ class PostgresServer(ServerProcess):
         return self.folder / "data"
 
 
+class StandbyServer(PostgresServer):
+    """A standby that follows another server by streaming, until it is promoted. Start it before the other one is told
+    to wait for it: what is set there before comes with the copy.
+    """
+
+    name = "postgresql-standby"
+
+    def __init__(self, primary: PostgresServer) -> None:
+        super().__init__()
+        self._primary = primary
+
+    def prepare(self) -> None:
+        source = f"--dbname=host=127.0.0.1 port={self._primary.port} user={USER} password='{PASSWORD}'"
+        options = ["--write-recovery-conf", "--checkpoint=fast", "--no-sync", f"--pgdata={self._data}"]
+        self.run(str(self._bin / "pg_basebackup"), source, *options)
+
+    def promote(self) -> None:
+        """Take writes from now on; returns when it does."""
+        self.run(str(self._bin / "pg_ctl"), "promote", f"--pgdata={self._data}", "--wait")
+
+
 def _newest_bin() -> Path:
     """Debian keeps the servers out of PATH, each major version in a folder of its own."""
     versions = [path for path in _INSTALLED.glob("*/bin") if (path / "postgres").exists()]

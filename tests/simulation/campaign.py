@@ -69,6 +69,7 @@ def world_of(seed: int) -> Options:
         outages=dice.choice((0, 0, 3, 10)),
         burst=dice.choice((1, 1, 10, 60)),
         slice=dice.choice((1, 3, 5_000)),
+        grain_ms=dice.choice((1, 1, 1_000, 10_000)),
     )
 
 

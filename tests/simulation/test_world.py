@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace as changed
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from everbell.engine.lanes import Lanes
 from everbell.engine.outcomes import Outcomes
 from everbell.engine.partition import Partition
 from everbell.stores.port import Block, Page
-from tests.simulation.campaign import simulate, simulate_seed
+from tests.simulation.campaign import simulate, simulate_seed, world_of
 from tests.simulation.world import Options
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +39,13 @@ def test_promises_hold(seed: int) -> None:
     assert simulate(seed, Options()).violations == []
 
 
-@pytest.mark.parametrize("seed", [*REGRESSIONS, *range(10_000, 10_030)])
+@pytest.mark.parametrize("seed", REGRESSIONS)
+def test_what_was_mended_stays_mended(seed: int) -> None:
+    # These worlds had no herds.
+    assert simulate(seed, changed(world_of(seed), grain_ms=1)).violations == []
+
+
+@pytest.mark.parametrize("seed", range(10_000, 10_030))
 def test_promises_hold_in_all_kinds_of_worlds(seed: int) -> None:
     assert simulate_seed(seed).violations == []
 
@@ -161,6 +168,19 @@ def payloads_change_on_the_way(patch: Patch) -> None:
     patch.setattr(Floor, "arrive", altered)
 
 
+def what_comes_late_counts_as_sorted(patch: Patch) -> None:
+    """Events that are read for a time that has rung ring in the order in which they lie there, the last one first."""
+    ring_due = Agenda._ring_due
+
+    def forgetful(self: Agenda, now: int) -> None:
+        first_at = self._times[0] if self._times else None
+        ring_due(self, now)
+        if first_at is not None and first_at not in self._buckets:
+            self._sorted_at = first_at
+
+    patch.setattr(Agenda, "_ring_due", forgetful)
+
+
 def lines_without_a_head_stay(patch: Patch) -> None:
     """A line that a crash left without a head is not set going."""
     patch.setattr(Lanes, "resume_left", lambda self: False)
@@ -230,6 +250,21 @@ BUSY = Options(
     line=2,
 )
 
+# Herds on few instants, of which a few events at a time fit into memory.
+HERDS = Options(
+    keys=2,
+    keyed=1.0,
+    grain_ms=10_000,
+    burst=60,
+    crashes=1,
+    memory_bytes=12_000,
+    kinds=("fine",),
+    failing=0.05,
+    leads_ms=(500, 5_000, 30_000),
+    partitions=1,
+    line=8,
+)
+
 # Which safeguard is taken out, which rule of the checker notices, and a kind of world in which it matters.
 SAFEGUARDS: list[tuple[Safeguard, str, Options]] = [
     (nobody_gives_way, "order", CROWDED),
@@ -247,7 +282,14 @@ SAFEGUARDS: list[tuple[Safeguard, str, Options]] = [
     (what_came_during_a_read_stays, "order", BUSY),
     (what_is_held_does_not_end_the_line, "order", TOUCHED),
     (payloads_change_on_the_way, "unexpected", Options()),
+    (what_comes_late_counts_as_sorted, "order", HERDS),
 ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_promises_hold_in_herds(seed: int) -> None:
+    assert simulate(seed, HERDS).violations == []
+
 
 SEEDS_MAX = 40
 """After so many worlds it is the test that is at fault: it has to be given another kind of world."""

@@ -66,6 +66,8 @@ class Options:
     """How long a key's line in memory may be; short ones, so that a small world shows what a big one would."""
     slice: int = 5_000
     """How many events ring in one turn of the loop."""
+    grain_ms: int = 1
+    """Due times lie on a grid of so many milliseconds: a coarse one makes herds, in which keys meet themselves."""
 
 
 class Outage(NamedTuple):
@@ -320,6 +322,7 @@ class World:
         target = f"https://host{work.randrange(self.options.targets)}.{work.choice(self.options.kinds)}"
         client_id = name if work.random() < 0.5 else None
         due_at = self.clock.now() + lead_ms
+        due_at += -due_at % self.options.grain_ms
         draft = Draft(due_at, target, name.encode(), client_id, key, repeat=repeat)
         asked = Asked(name, due_at, name.encode(), key, index, 3 if repeat else 1, 700 if repeat else 0)
         self.checker.ask(asked)

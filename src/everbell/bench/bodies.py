@@ -25,9 +25,9 @@ def payload(number: int) -> dict[str, object]:
     return order
 
 
-def lines_of(count: int, dues: Sequence[int], to: str) -> list[bytes]:
-    """So many events, each as a line of JSON."""
-    return [_line(number, due, to) for number, due in zip(range(count), dues, strict=True)]
+def lines_of(count: int, dues: Sequence[int], to: str, cron: str = "") -> list[bytes]:
+    """So many events, each as a line of JSON; with an expression, they come again."""
+    return [_line(number, due, to, cron) for number, due in zip(range(count), dues, strict=True)]
 
 
 def requests_of(plan: LoadPlan) -> list[bytes]:
@@ -36,12 +36,12 @@ def requests_of(plan: LoadPlan) -> list[bytes]:
         body = msgspec.json.encode([payload(number) for number in range(plan.batch)])
         return [request(plan.path, body)]
     count = plan.prepared * plan.batch
-    lines = lines_of(count, _dues(plan, count), plan.to)
+    lines = lines_of(count, _dues(plan, count), plan.to, plan.cron)
     if plan.batch == 1:
-        return [request(plan.path, line) for line in lines]
+        return [request(plan.path, line, token=plan.token) for line in lines]
     starts = range(0, len(lines), plan.batch)
     bodies = [b"\n".join(lines[start : start + plan.batch]) for start in starts]
-    return [request(plan.path, body, "application/x-ndjson") for body in bodies]
+    return [request(plan.path, body, "application/x-ndjson", plan.token) for body in bodies]
 
 
 def _dues(plan: LoadPlan, count: int) -> list[int]:
@@ -51,5 +51,6 @@ def _dues(plan: LoadPlan, count: int) -> list[int]:
     return [plan.due_from + int(jitter() * plan.due_span_ms) for _ in range(count)]
 
 
-def _line(number: int, due: int, to: str) -> bytes:
-    return msgspec.json.encode({"at": format_instant(due), "to": to, "payload": payload(number)})
+def _line(number: int, due: int, to: str, cron: str) -> bytes:
+    event: dict[str, object] = {"at": format_instant(due), "to": to, "payload": payload(number)}
+    return msgspec.json.encode(event | {"repeat": {"cron": cron}} if cron else event)

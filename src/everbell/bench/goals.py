@@ -18,4 +18,7 @@ PG_WHOLE = Goal("PostgreSQL: whole path in process: in, stored, delivered, finis
 MEMORY = Goal("memory with {count} pending", "MB", 400, 200, more_is_better=False)
 RESTART = Goal("restart with {count} pending: first delivery", "s", 2, 0.5, more_is_better=False)
 HERD = Goal("{count} due in the same second: all delivered", "events/s")
+PREVIEW = Goal("preview of 1,000 times of a cron expression, the slowest of some", "ms", 20, more_is_better=False)
+RECURRING = Goal("memory with {count} pending that come again", "MB", more_is_better=False)
+GUARDED = Goal("in and out over HTTP with access keys, quotas and signatures", "events/s")
 CALM = Goal("another tenant's lateness p99 meanwhile", "ms", more_is_better=False)

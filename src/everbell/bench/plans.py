@@ -31,6 +31,10 @@ class LoadPlan(Struct, frozen=True):
     """How many different requests are built."""
     as_delivery: bool = False
     """Send bare payloads, as a client that delivers would, instead of events."""
+    cron: str = ""
+    """Events come again by this expression."""
+    token: str = ""
+    """An access key to show with every request."""
 
 
 class Sent(Struct, frozen=True):

@@ -13,11 +13,13 @@ from msgspec import Struct
 from everbell.bench.delivery import pull, push
 from everbell.bench.dialogue import BenchFailed
 from everbell.bench.figures import Figure
+from everbell.bench.guarded import guarded
 from everbell.bench.herd import herd
 from everbell.bench.ingest import ingest, single
 from everbell.bench.late import late
 from everbell.bench.pending import pending
 from everbell.bench.postgres import postgres
+from everbell.bench.recurring import preview, recurring
 from everbell.bench.scene import Scene
 from everbell.bench.whole import whole
 
@@ -32,6 +34,9 @@ MEASUREMENTS: dict[str, Measurement] = {
     "late": late,
     "pending": pending,
     "herd": herd,
+    "preview": preview,
+    "recurring": recurring,
+    "guarded": guarded,
     "postgres": postgres,
 }
 """In the order in which they are made."""

@@ -18,6 +18,8 @@ class Scale(Struct, frozen=True):
     pending_few: int = 100_000
     pending_many: int = 10_000_000
     herd: int = 1_000_000
+    recurring: int = 1_000_000
+    guarded: int = 40_000
     idle_s: float = 5.0
     """How long a loaded server is left alone before its memory is looked at again."""
 
@@ -32,6 +34,8 @@ QUICK = Scale(
     late=30_000,
     pending_many=1_000_000,
     herd=100_000,
+    recurring=200_000,
+    guarded=15_000,
     idle_s=2.0,
 )
 
@@ -41,4 +45,5 @@ def scale_of(*, quick: bool, events: int | None) -> Scale:
     if events is None:
         return QUICK if quick else Scale()
     few = max(events // 10, 1)
-    return Scale(events, events, events, events, events, events, events, few, events, events, QUICK.idle_s)
+    named = {name: events for name in Scale.__struct_fields__ if name not in ("pending_few", "idle_s")}
+    return Scale(**named, pending_few=few, idle_s=QUICK.idle_s)

@@ -17,9 +17,10 @@ _HEAD_END = b"\r\n\r\n"
 _LENGTH = b"content-length: "
 
 
-def request(path: str, body: bytes, content_type: str = "application/json") -> bytes:
-    """A POST, complete."""
+def request(path: str, body: bytes, content_type: str = "application/json", token: str = "") -> bytes:
+    """A POST, complete, with the access key if there is one."""
     head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+    head += f"authorization: Bearer {token}\r\n" if token else ""
     fields = f"content-type: {content_type}\r\ncontent-length: {len(body)}\r\n\r\n"
     return (head + fields).encode("ascii") + body
 

@@ -11,10 +11,14 @@ Instants here are seconds since 1970 UTC, which no zone changes in the middle of
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from datetime import datetime, timedelta
 from functools import lru_cache
+from operator import attrgetter
 from typing import Literal
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from everbell.core.cron import Cron, parse_cron
 from everbell.core.time import DAY_MS, INSTANT_MAX
@@ -28,8 +32,10 @@ _LAST_S = (INSTANT_MAX - 366 * DAY_MS) // 1_000
 _ZONE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*", re.ASCII)
 _NOT_ZONES = ("localtime", "posixrules", "posix/", "right/")
 """What lies beside the zones: this machine's own, and others that count leap seconds, which instants do not."""
-_STRETCH_S = 5 * 86_400
+_STRIDE_S = 5 * 86_400
 """Clocks have never changed twice within so short a time; within a week they have, in Recife in 2000."""
+_STRETCHES_MAX = 256
+"""For each zone: a century and more."""
 
 
 def check_zone(name: str, field: str = "repeat.tz") -> str:
@@ -45,12 +51,47 @@ def check_zone(name: str, field: str = "repeat.tz") -> str:
     return name
 
 
+class Stretch(Struct, gc=False):
+    """Some time without a change of the clocks, as far as it has been looked at."""
+
+    start_s: int
+    end_s: int
+    offset: int
+    is_over: bool = False
+    """Whether they change soon after its end."""
+
+
 class Zone:
     """Clocks on walls: local seconds (as in `core.cron`) for instants, and the other way round."""
 
     def __init__(self, name: str) -> None:
         self._info = ZoneInfo(name)
         self._epoch = datetime(1970, 1, 1, tzinfo=self._info)
+        self._stretches: list[Stretch] = []
+        """By their starts. Whoever walks through the future of a zone leaves them to whoever comes after."""
+
+    def stretch(self, at_s: int) -> Stretch | None:
+        """The time without a change that an instant lies in; None near a change."""
+        place = bisect_right(self._stretches, at_s, key=_start_s)
+        if place and at_s < (known := self._stretches[place - 1]).end_s:
+            return known
+        offset, fold = self.read(at_s)
+        if fold or self.read(at_s + _STRIDE_S) != (offset, 0):
+            return None
+        if len(self._stretches) >= _STRETCHES_MAX:
+            self._stretches.clear()
+            place = 0
+        self._stretches.insert(place, found := Stretch(at_s, at_s + _STRIDE_S, offset))
+        return found
+
+    def reaches(self, stretch: Stretch, at_s: int) -> bool:
+        """Whether there is no change between the start of the stretch and an instant; it grows with the answer."""
+        while stretch.end_s <= at_s and not stretch.is_over:
+            if self.read(stretch.end_s + _STRIDE_S) == (stretch.offset, 0):
+                stretch.end_s += _STRIDE_S
+            else:
+                stretch.is_over = True
+        return at_s < stretch.end_s
 
     def text(self, at_s: int) -> str:
         """What the clocks show at an instant, with the offset."""
@@ -95,40 +136,41 @@ class Zone:
 class Timetable:
     """The occurrences of an expression in a zone."""
 
-    __slots__ = ("_after_gap", "_cron", "_steady", "_twice", "_zone")
+    __slots__ = ("_after_gap", "_cron", "_stretch", "_twice", "_zone")
 
     def __init__(self, cron: Cron, zone: Zone, gap: Gap, repeated: Repeated | None) -> None:
         self._cron = cron
         self._zone = zone
         self._after_gap = gap == "after"
         self._twice = not cron.names_hours if repeated is None else repeated == "twice"
-        self._steady = (0, 0, 0)
-        """(from, until, offset) of some days without a change: who walks on from there need not look at the zone."""
+        self._stretch: Stretch | None = None
+        """Where the last question led: who walks on from there need not look at the zone."""
 
     def after(self, at_s: int) -> tuple[int | None, int]:
         """The first occurrence later than an instant (None beyond the calendar), and how many gaps were skipped."""
-        start_s, end_s, offset = self._steady
-        if start_s <= at_s < end_s:
-            found = self._cron.after(at_s + offset)
-            if found is not None and found - offset < end_s:
-                return found - offset, 0
         if at_s >= _LAST_S:
             return None, 0
+        stretch = self._stretch
+        if stretch is None or not stretch.start_s <= at_s < stretch.end_s:
+            stretch = self._stretch = self._zone.stretch(at_s)
+        if stretch is not None:
+            found = self._cron.after(at_s + stretch.offset)
+            if found is None:
+                return None, 0
+            next_s = found - stretch.offset
+            if next_s < stretch.end_s or (next_s < _LAST_S and self._zone.reaches(stretch, next_s)):
+                return next_s, 0
+        return self._near_change(at_s)
+
+    def _near_change(self, at_s: int) -> tuple[int | None, int]:
+        """The same where the clocks change, or may."""
         offset, fold = self._zone.read(at_s)
         local_s = at_s + offset
         if self._twice or fold:
             again_s, local_s = self._in_repeated(local_s, fold)
             if again_s is not None:
                 return again_s, 0
-        next_s, gaps = self._from_local(local_s)
-        if next_s is not None and next_s < at_s + _STRETCH_S // 2 and not fold:
-            self._settle(at_s, offset)
-        return next_s, gaps
-
-    def _settle(self, at_s: int, offset: int) -> None:
-        """Remember a stretch without a change, for an expression that has several occurrences in it."""
-        if self._zone.read(at_s + _STRETCH_S) == (offset, 0):
-            self._steady = (at_s, at_s + _STRETCH_S, offset)
+        return self._from_local(local_s)
 
     def _in_repeated(self, local_s: int, fold: int) -> tuple[int | None, int]:
         """Where clocks show something twice, at its first or second time: the next occurrence in there, if any, and
@@ -170,7 +212,7 @@ class Timetable:
         until_s = min(until_s, _LAST_S)
         total = 0
         while after_s < until_s:
-            end_s = min(after_s + _STRETCH_S, until_s)
+            end_s = min(after_s + _STRIDE_S, until_s)
             total += self._count_stretch(after_s, end_s)
             after_s = end_s
         return total
@@ -210,6 +252,9 @@ class Timetable:
             else:
                 beyond_s = middle_s
         return found
+
+
+_start_s = attrgetter("start_s")
 
 
 @lru_cache(maxsize=1_024)

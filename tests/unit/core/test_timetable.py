@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everbell.core.cron import parse_cron
-from everbell.core.timetable import Gap, Repeated, Timetable, check_zone, local_text, timetable_of, zone_of
+from everbell.core.timetable import Gap, Repeated, Timetable, Zone, check_zone, local_text, timetable_of, zone_of
 from everbell.errors import InvalidInput
 
 WEEK_S = 7 * 86_400
@@ -286,3 +286,19 @@ def test_every_zone_is_known() -> None:
 def test_zones_have_names(name: str) -> None:
     with pytest.raises(InvalidInput, match="is not a time zone such as"):
         check_zone(name)
+
+
+def test_what_was_seen_of_a_zone_is_bounded_and_does_not_change_answers() -> None:
+    fresh = Timetable(parse_cron("0 0 1 * *"), Zone("Europe/Berlin"), "skip", None)
+    zone = Zone("Europe/Berlin")
+    walked = Timetable(parse_cron("0 0 1 * *"), zone, "skip", None)
+    at_s: int | None = 0
+    for _ in range(12 * 300):
+        assert at_s is not None
+        at_s, _ = walked.after(at_s)
+    assert len(zone._stretches) <= 256
+    again = Timetable(parse_cron("15 2 * * *"), zone, "after", "twice")
+    alone = Timetable(parse_cron("15 2 * * *"), Zone("Europe/Berlin"), "after", "twice")
+    for start_s in range(8_000_000_000, 8_000_000_000 + 400 * 86_400, 86_400 // 2):
+        assert walked.after(start_s) == fresh.after(start_s)
+        assert again.after(start_s) == alone.after(start_s)

@@ -1,0 +1,88 @@
+"""What access keys, quotas and signatures cost together: the same events in and out, with and without them.
+
+Both ways are taken in turns, and the better round of each counts, so that a machine with moods does not decide.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from everbell.bench.delivery import received, started_receiver
+from everbell.bench.figures import Baseline, Figure, per_event_us
+from everbell.bench.goals import GUARDED
+from everbell.bench.plans import ReceiverOrder
+from everbell.bench.scene import PATIENCE_S, Scene, load_plan, now_ms, send
+from everbell.bench.stage import Stage
+from everbell.clock import wall_ns
+
+_CONNECTIONS = 64
+_PREPARED = 1_000
+_ROUNDS = 2
+_WARM_UP = 20
+_POLICY = """\
+bootstrap_key = "{key}"
+[defaults]
+secrets = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]
+limits = {{ rate = 1000000, pending = 1000000000 }}
+"""
+
+
+class _Round(Struct, frozen=True):
+    rate: float
+    cpu_us: float
+    rss_mb: float
+
+
+def guarded(scene: Scene) -> list[Figure]:
+    """A POST an event, due at once, delivered by a POST: everything that is checked is checked for each event alone."""
+    with_all: list[_Round] = []
+    without: list[_Round] = []
+    for _ in range(_ROUNDS):
+        without.append(_round(scene, guards=False))
+        with_all.append(_round(scene, guards=True))
+    best, bare = max(with_all, key=_rate), max(without, key=_rate)
+    notes = (
+        f"with them {best.cpu_us:.1f} µs CPU an event, without {bare.cpu_us:.1f}",
+        f"rounds: with {_listed(with_all)}; without {_listed(without)}",
+    )
+    baseline = Baseline("the same without any of them", bare.rate)
+    return [Figure(GUARDED, best.rate, (baseline,), best.cpu_us, best.rss_mb, notes=notes)]
+
+
+def _round(scene: Scene, *, guards: bool) -> _Round:
+    events = scene.scale.guarded
+    with Stage() as stage:
+        receiver, receiver_port = started_receiver(stage, lateness=False)
+        directory = stage.directory()
+        key = directory / "key"
+        server, port = stage.server(
+            directory, gateways=scene.few_gateways, config=_POLICY.format(key=key) if guards else ""
+        )
+        token = _token(key) if guards else ""
+        plan = load_plan(port, f"http://127.0.0.1:{receiver_port}/bell", 1, _CONNECTIONS, due_from=now_ms())
+        load = stage.partner("everbell.bench.load", replace(plan, prepared=_PREPARED, token=token))
+        load.hear(PATIENCE_S)
+        warm = max(events // _WARM_UP, 1)
+        send(load, warm, lambda done: None)
+        received(receiver, ReceiverOrder({"/bell": warm}), scene, "warming up")
+        before, started_ns = server.usage(), wall_ns()
+        send(load, events, scene.progress("with all checks" if guards else "without checks", events))
+        came = received(receiver, ReceiverOrder({"/bell": events}), scene, "delivering")["/bell"]
+        after = server.usage()
+    rate = events / max((came.last_ns - started_ns) / 1e9, 1e-3)
+    return _Round(rate, per_event_us(after.cpu_s - before.cpu_s, events), after.rss_bytes / 1e6)
+
+
+def _token(path: Path) -> str:
+    return path.read_text().strip()
+
+
+def _rate(each: _Round) -> float:
+    return each.rate
+
+
+def _listed(rounds: list[_Round]) -> str:
+    return ", ".join(f"{each.rate:,.0f}/s" for each in rounds)

@@ -115,6 +115,16 @@ def the_cut(network: Network, kind: str, log: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("log", [DATABASE, LOG], ids=["postgresql", "zookeeper"])
 @pytest.mark.parametrize("kind", ["nothing comes or goes", "nothing reaches the log", "no answers come"])
 def test_a_node_that_is_cut_off_stops_and_comes_back(fleet: SpreadFleet, network: Network, kind: str, log: str) -> None:
+    _cut_and_heal(fleet, network, the_cut(network, kind, log), "lost its lease")
+
+
+@pytest.mark.parametrize("log", [LOG], ids=["zookeeper"])
+def test_a_node_that_alone_lost_the_store_gives_way_and_comes_back(fleet: SpreadFleet, network: Network) -> None:
+    node = network.address("n3")
+    _cut_and_heal(fleet, network, [(node, DATABASE), (DATABASE, node)], "cannot reach the store, and others can")
+
+
+def _cut_and_heal(fleet: SpreadFleet, network: Network, ways: list[tuple[str, str]], says: str) -> None:
     with Receiver(1, SERVICES) as receiver:
         fleet.grow(*NODES)
         fleet.until_balanced(*NODES)
@@ -122,10 +132,10 @@ def test_a_node_that_is_cut_off_stops_and_comes_back(fleet: SpreadFleet, network
         load.start()
         load.until_acknowledged(EVENTS // 6)
         fleet.disturbances += 1
-        with cut(network, *the_cut(network, kind, log)):
+        with cut(network, *ways):
             fleet.until_balanced("n1", "n2")
             taken_over_at = now_ms()
-            assert "lost its lease" in fleet.nodes["n3"].log, "it stopped before others were told that it may be gone"
+            assert says in fleet.nodes["n3"].log, "it stopped before others were told that it may be gone"
             load.until_acknowledged(EVENTS // 2)
             healed_at = now_ms()
         fleet.until_balanced(*NODES)

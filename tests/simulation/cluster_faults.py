@@ -96,7 +96,7 @@ class Faults:
 
     async def keep_ill(self, name: str) -> None:
         """One node stays faulty while the others are well again."""
-        kind = self._dice.choice(("dead", "island", "deaf", "mute", "flapping", "stumbling"))
+        kind = self._dice.choice(("dead", "island", "deaf", "mute", "gray", "flapping", "stumbling"))
         self.count[kind] += 1
         match kind:
             case "dead":
@@ -107,6 +107,8 @@ class Faults:
                 for other in (LOG, *self._machines.names):
                     pair = (other, name) if kind == "deaf" else (name, other)
                     self._network.cut(*pair)
+            case "gray":
+                self._cut(name, STORE, NEVER_S)
             case "flapping":
                 while True:
                     await asyncio.sleep(self._dice.uniform(4, 20))

@@ -11,6 +11,7 @@ from everbell.cluster.heartbeat import Heartbeat
 from everbell.cluster.keeper import Keeper
 from everbell.cluster.node import ClusterNode
 from everbell.cluster.settings import ClusterSettings
+from everbell.cluster.store_watch import StoreWatch
 from everbell.core.cluster import Stop
 from everbell.engine.edits import Edits
 from everbell.engine.intake import Intake
@@ -93,6 +94,11 @@ def who_is_out_goes_on(patch: Patch) -> None:
     patch.setattr(Keeper, "cede", lambda self, ceded: None)
 
 
+def nobody_gives_way(patch: Patch) -> None:
+    """A node that lost the store, and not the log, keeps its partitions for ever."""
+    patch.setattr(StoreWatch, "_is_ill", lambda self: False)
+
+
 _PAUSES = ClusterOptions(events=250, minutes=1.0, faults=("pause", "cut-log", "island"), faults_a_minute=20.0)
 _MOVES = ClusterOptions(events=250, minutes=1.0, faults=("restart",), faults_a_minute=10.0, keys=3, keyed=1.0)
 _CRASHES = ClusterOptions(events=250, minutes=1.0, faults=("crash",), faults_a_minute=12.0, keys=8, keyed=1.0)
@@ -112,4 +118,5 @@ SAFEGUARDS: list[tuple[Safeguard, tuple[str, ...], ClusterOptions]] = [
     (what_is_stored_is_never_pushed, ("stuck", "lost"), ClusterOptions(faults_a_minute=0)),
     (anybody_takes_anything, ("epoch", "owner", "stuck", "lost"), _MOVES),
     (who_is_out_goes_on, ("outlived", "overlap", "ended"), _PAUSES),
+    (nobody_gives_way, ("stuck",), ClusterOptions(events=40, minutes=1.0, faults_a_minute=0)),
 ]

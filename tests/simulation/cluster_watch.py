@@ -71,7 +71,9 @@ class ClusterWatch:
         last = value.transitions[-1] if value.transitions else None
         if last is not None and last.index == value.index:
             self.seen[f"log: {last.kind}"] += 1
-            if last.kind == "remove":
+            if last.kind == "remove" and "store" in last.reason:
+                self.seen["gave way, without the store"] += 1
+            elif last.kind == "remove":
                 self.seen["left by their own clock" if last.by == last.what else "removed by others"] += 1
         snapshot = self._log.shared.snapshot
         if snapshot is not None and (not self.snapshots or self.snapshots[-1].index < snapshot.index):

@@ -9,6 +9,7 @@ from everbell.cluster.node import ClusterNode
 from everbell.cluster.router import RoutedOperations
 from everbell.cluster.router_leases import RoutedLeases
 from everbell.cluster.settings import ClusterSettings
+from everbell.cluster.store_watch import StoreWatch
 from everbell.core.tenant import Tenants
 from everbell.engine.engine import Engine, EngineSettings
 from everbell.entropy import SeededEntropy
@@ -44,6 +45,7 @@ class RoughNode:
         self.node: ClusterNode | None = None
         self.operations: RoutedOperations | None = None
         self.leases: RoutedLeases | None = None
+        self.store_watch: StoreWatch | None = None
         self.title = f"{process.name}#{boot}"
         self.stopping = False
         self.last_epochs: dict[int, int] = {}
@@ -75,12 +77,16 @@ class RoughNode:
         peers = RoughPeers(around.network, name, around.find)
         self.operations = RoutedOperations(node, engine.operations, peers)
         self.leases = RoutedLeases(node, engine.leases, peers)
+        self.store_watch = StoreWatch(node, engine, peers, clock)
+        self.store_watch.start()
 
     async def stop(self, drain_s: float) -> None:
         """Go in good order."""
         assert self.node is not None
         assert self.engine is not None
         self.stopping = True
+        if self.store_watch is not None:
+            await self.store_watch.stop()
         await self.node.drain(drain_s)
         self.last_epochs = dict(self.engine.epochs)
         is_clean = await self.engine.stop()

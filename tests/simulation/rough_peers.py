@@ -8,7 +8,7 @@ from typing import Any
 from everbell.core.cluster import Member
 from everbell.engine.engine import Engine
 from everbell.engine.port import LeasesPort, OperationsPort
-from everbell.errors import Overloaded
+from everbell.errors import NotOwner
 from tests.simulation.network import Network
 from tests.simulation.processes import Process
 
@@ -26,7 +26,7 @@ class RoughPeers:
 
     async def reach(self, member: Member) -> RoughPeer:
         if self._network.is_cut(self._me, member.name):
-            raise Overloaded("the simulated node cannot be reached")
+            raise NotOwner("the simulated node cannot be reached")
         return RoughPeer(self._network, self._me, member.name, self._find)
 
 

@@ -22,6 +22,7 @@ from everbell.cluster.peers import CalledEnd, TcpPeers
 from everbell.cluster.router import RoutedOperations
 from everbell.cluster.router_leases import RoutedLeases
 from everbell.cluster.settings import ClusterSettings
+from everbell.cluster.store_watch import StoreWatch
 from everbell.core.cluster import Command, encode_command
 from everbell.core.cluster.view import ClusterView, view_of
 from everbell.engine.engine import Engine
@@ -48,7 +49,13 @@ class Cluster:
     """A node that runs: `operations` and `leases` are those of the whole cluster."""
 
     def __init__(
-        self, log: Log, engine: Engine, node: ClusterNode, peers: TcpPeers, server: asyncio.Server | None
+        self,
+        log: Log,
+        engine: Engine,
+        node: ClusterNode,
+        peers: TcpPeers,
+        store_watch: StoreWatch,
+        server: asyncio.Server | None,
     ) -> None:
         self.node = node
         self.operations = RoutedOperations(node, engine.operations, peers)
@@ -56,6 +63,7 @@ class Cluster:
         self._log = log
         self._engine = engine
         self._peers = peers
+        self._store_watch = store_watch
         self._server = server
 
     @classmethod
@@ -93,7 +101,9 @@ class Cluster:
             addresses = (meeting.advertise or _address(listener), http_url)
         node = await ClusterNode.start(log, engine, clock, entropy, settings, addresses, on_halt)
         node.on_members = peers.keep_only
-        cluster = cls(log, engine, node, peers, server)
+        store_watch = StoreWatch(node, engine, peers, clock)
+        store_watch.start()
+        cluster = cls(log, engine, node, peers, store_watch, server)
         try:
             await node.ready()
         except BaseException:
@@ -126,6 +136,7 @@ class Cluster:
 
     async def stop(self, drain_s: float) -> bool:
         """Hand everything over, stop the engine, and leave; False when attempts had to be given up."""
+        await self._store_watch.stop()
         await self.node.drain(drain_s)
         is_clean = await self._engine.stop()
         await self.node.leave(is_clean=is_clean)
@@ -133,6 +144,7 @@ class Cluster:
         return is_clean
 
     async def _close(self) -> None:
+        await self._store_watch.stop()
         await self.node.abandon()
         self._peers.close()
         if self._server is not None:

@@ -17,15 +17,15 @@ from typing import Any, assert_never
 from everbell.clock import Clock
 from everbell.cluster.appender import Appender
 from everbell.cluster.backoff import Backoff
+from everbell.cluster.entrance import Entrance
 from everbell.cluster.follower import PolicyFollower
 from everbell.cluster.founding import find_or_found, token
-from everbell.cluster.heartbeat import Heartbeat, is_renewed
+from everbell.cluster.heartbeat import Heartbeat
 from everbell.cluster.keeper import Keeper
 from everbell.cluster.player import Player
 from everbell.cluster.settings import ClusterSettings
-from everbell.cluster.watches import Watches, dead_among
+from everbell.cluster.watches import Watches
 from everbell.core.cluster import (
-    AbortJoin,
     BackOff,
     Ceded,
     Command,
@@ -39,7 +39,6 @@ from everbell.core.cluster import (
     Left,
     Member,
     NameTaken,
-    PeerGc,
     PolicyChanged,
     PrepareJoin,
     Release,
@@ -59,14 +58,12 @@ from everbell.core.cluster import (
 )
 from everbell.engine.engine import Engine
 from everbell.entropy import Entropy
-from everbell.errors import ClusterError, LogError, LogUnavailable
+from everbell.errors import LogError, LogUnavailable, StoreError
 from everbell.logs.port import Log
 
 _log = logging.getLogger("everbell.cluster")
 
 _LEAVE_S = 3.0
-_JOIN_LEASES = 4
-"""After so many leases a join is begun anew."""
 
 
 class ClusterNode:
@@ -105,6 +102,9 @@ class ClusterNode:
         """An operator wants this process to own nothing. That outlives a lost lease, and ends with the process."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._backoff = Backoff(entropy)
+        self._entrance = Entrance(self, log, settings.lease_ms, self._backoff, on_halt)
+        self._gave_way = False
+        """It left because it could not reach the store."""
         self._joined = asyncio.Event()
         self._left = asyncio.Event()
         self._drained = asyncio.Event()
@@ -175,7 +175,7 @@ class ClusterNode:
     async def drain(self, timeout_s: float) -> bool:
         """Hand everything over to the others; False when the time passed first, or when there is nobody."""
         self._leaving = True
-        if not self._others():
+        if not self.others():
             return False
         if is_drained(self.value, self.me):
             return True
@@ -229,10 +229,11 @@ class ClusterNode:
             raise LogUnavailable("the log took longer for a renewal than a lease lasts")
         # Not before it has a lease: a node is one incarnation at a time, or nobody.
         self.me, self._heartbeat = me, heartbeat
-        self.append(PrepareJoin(self._member()))
-        self._begin(self._insist(me))
+        self.append(PrepareJoin(self.member()))
+        self._begin(self._entrance.insist(me))
 
-    def _member(self) -> Member:
+    def member(self) -> Member:
+        """Who this node is, as it asks to join."""
         settings = self.settings
         return Member(
             settings.name,
@@ -244,21 +245,16 @@ class ClusterNode:
             draining=self._is_drained,
         )
 
-    async def _insist(self, me: str) -> None:
-        """A join has an end: whoever has to accept it may be alive and do nothing, and an answer may be skipped."""
-        while True:
-            await asyncio.sleep(_JOIN_LEASES * self.settings.lease_ms / 1_000)
-            if self.me != me or self.is_member:
-                return
-            self.append(AbortJoin(me, "it took too long"), PeerGc(me))
-
     async def _enter_again(self) -> None:
         while True:
             await asyncio.sleep(self._backoff.next_s())
             try:
+                if self._gave_way:
+                    await self._engine.store.counts()  # The store has to answer first.
                 await self._enter()
-            except LogError:
+            except (LogError, StoreError):
                 continue
+            self._gave_way = False
             return
 
     def _renewed(self, until_ms: int) -> None:
@@ -275,6 +271,14 @@ class ClusterNode:
         _log.error("this node lost its lease: it drops everything, and joins again when it can")
         self._nobody()
         self.append(Remove(me, by=me, reason="it lost its lease"))
+
+    def give_way(self) -> None:
+        """Leave everything to the others, and come back when the store can be reached."""
+        me = self.me
+        _log.error("this node cannot reach the store, and others can: it drops everything until it does")
+        self._gave_way = True
+        self._nobody()
+        self.append(Remove(me, by=me, reason="it cannot reach the store"))
 
     def _nobody(self) -> None:
         """Whoever this node was, it is that no more."""
@@ -320,12 +324,12 @@ class ClusterNode:
             case Unwatch(incarnation):
                 self._watches.drop(incarnation)
             case Inspect(incarnations):
-                self._begin(self._inspect(incarnations))
+                self._begin(self._entrance.inspect(incarnations))
             case BackOff(reason):
                 _log.info("not in the cluster yet: %s", reason)
-                self._begin(self._join_later())
+                self._begin(self._entrance.join_later())
             case NameTaken(incarnation):
-                self._begin(self._wait_for_name(incarnation))
+                self._begin(self._entrance.wait_for_name(incarnation))
             case Joined():
                 _log.info("joined the cluster as %s", self.me)
                 self._backoff.reset()
@@ -352,40 +356,12 @@ class ClusterNode:
             _log.warning("the lease of %s ended", incarnation)
             self.append(report(self.me, incarnation))
 
-    async def _inspect(self, incarnations: tuple[str, ...]) -> None:
-        """Clear away who is dead without anybody having said so, then try to join."""
-        me = self.me
-        dead = await dead_among(self._log, incarnations)
-        if self.me != me:
-            return
-        self.append(*(report(me, each) for each in dead if each in self.value.members or each in self.value.joins))
-        if not self.is_member:
-            self.append(PrepareJoin(self._member()))
-
-    async def _join_later(self) -> None:
-        await asyncio.sleep(self._backoff.next_s())
-        if self.me:
-            self.append(PeerGc(self.me))
-
-    async def _wait_for_name(self, incarnation: str) -> None:
-        """Our name is taken: by our own past, whose lease runs out, or by somebody who lives."""
-        if await is_renewed(self._log, incarnation, self.settings.lease_ms):
-            self._on_halt(
-                ClusterError(
-                    f"another node that is alive has the name {self.settings.name!r}: give this one another with --node"
-                )
-            )
-            return
-        if self.me:
-            if incarnation in self.value.members or incarnation in self.value.joins:
-                self.append(report(self.me, incarnation))
-            self.append(PeerGc(self.me))
-
     def _released(self, epochs: Any) -> None:
         if self.me:
             self.append(Release(self.me, dict(epochs)))
 
-    def _others(self) -> list[Member]:
+    def others(self) -> list[Member]:
+        """Who else can own partitions."""
         return [
             member
             for incarnation, member in self.value.members.items()

@@ -14,6 +14,7 @@ from everbell.cluster.node import ClusterNode
 from everbell.cluster.router import RoutedOperations
 from everbell.cluster.router_leases import RoutedLeases
 from everbell.cluster.settings import ClusterSettings
+from everbell.cluster.store_watch import StoreWatch
 from everbell.core.cluster import Member, Value
 from everbell.core.ids import partition_of
 from everbell.core.spec import Draft
@@ -81,18 +82,43 @@ class MoodyStore(MemoryStore):
         return await super().raise_fence(epochs)
 
 
+class Door:
+    """The way of one node to the store, which can be shut."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.is_shut = False
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        there = getattr(self._store, name)
+        if name == "close" or not asyncio.iscoroutinefunction(there):
+            return there
+
+        async def ask(*arguments: Any, **options: Any) -> Any:
+            if self.is_shut:
+                raise StoreUnavailable("away")
+            return await there(*arguments, **options)
+
+        return ask
+
+
 class Resident:
     """One node."""
 
-    def __init__(self, town: Town, engine: Engine, node: ClusterNode, log: MoodyLog, receiver: Receiver) -> None:
+    def __init__(
+        self, town: Town, engine: Engine, node: ClusterNode, log: MoodyLog, receiver: Receiver, door: Door
+    ) -> None:
         self.engine = engine
         self.node = node
         self.log = log
+        self.door = door
         self.receiver = receiver
         self._ended = False
         self.peers = Neighbours(town)
         self.operations = RoutedOperations(node, engine.operations, self.peers)
         self.leases = RoutedLeases(node, engine.leases, self.peers)
+        self._store_watch = StoreWatch(node, engine, self.peers, town.clock)
+        self._store_watch.start()
 
     @property
     def name(self) -> str:
@@ -105,6 +131,7 @@ class Resident:
 
     async def leave(self) -> bool:
         """Stop as a server does; whether everything was handed over first."""
+        await self._store_watch.stop()
         is_drained = await self.node.drain(10)
         is_clean = await self.end()
         await self.node.leave(is_clean=is_clean)
@@ -119,6 +146,7 @@ class Resident:
 
     async def die(self) -> None:
         """Stop as a process that is killed: nothing is said, and nothing more is done."""
+        await self._store_watch.stop()
         self.engine.dispatcher.halt()
         self.engine.drop(list(self.engine.epochs))
         await self.node.abandon()
@@ -184,11 +212,12 @@ class Town:
         entropy = SeededEntropy(len(self.past))
         receiver = Receiver(self.clock)
         log = log or MoodyLog(self.log)
-        engine = await Engine.start(self.store, {"https": receiver}, Tenants(), self.clock, entropy, epochs={})
+        door: Any = Door(self.store)
+        engine = await Engine.start(door, {"https": receiver}, Tenants(), self.clock, entropy, epochs={})
         chosen = ClusterSettings(name, **{"lease_ms": LEASE_MS, "quiet_ms": QUIET_MS, **settings})
         halted = self.halted.setdefault(name, [])
         node = await ClusterNode.start(log, engine, self.clock, entropy, chosen, (name,), halted.append)
-        resident = Resident(self, engine, node, log, receiver)
+        resident = Resident(self, engine, node, log, receiver, door)
         self.past.append(resident)
         if ready:
             self.nodes[name] = resident

@@ -216,7 +216,8 @@ def main() -> int:
     if arguments.without:
         campaign_without(arguments.seed, arguments.seeds or 20)
         return 0
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    for number in (signal.SIGTERM, signal.SIGINT):  # Where it runs in the background, a shell has it ignore the latter.
+        signal.signal(number, signal.default_int_handler)
     return 1 if campaign(arguments.seed, arguments.minutes, arguments.seeds, arguments.totals) else 0
 
 

@@ -7,10 +7,11 @@ changes one line.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from os import getpid
 from socket import gethostname
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from everbell.channels.handler import Handler, HandlerChannel
 from everbell.channels.http import HttpChannel
@@ -38,6 +39,9 @@ from everbell.settings import ONE_PROCESS
 from everbell.stores.port import Store
 from everbell.stores.url import open_store
 
+if TYPE_CHECKING:
+    from everbell.tracing import Tracing
+
 AnyHandler = TypeVar("AnyHandler", bound=Handler)
 T = TypeVar("T")
 
@@ -49,7 +53,9 @@ class Everbell(AsyncClient):
 
     `store` is a store's URL; programs that name one that can be shared (`postgresql://…`) are nodes of one cluster, and
     each needs a `node` of its own, by default the host and process. `policies` are those of tenants that have one of
-    their own. A store that is opened already, clock and entropy are for tests.
+    their own. `tracing` makes OpenTelemetry spans: the URL of a collector that speaks OTLP over HTTP, or an
+    `everbell.tracing.Tracing` with a processor of your own, which is yours to close. A store that is opened already,
+    clock and entropy are for tests.
     """
 
     def __init__(
@@ -60,6 +66,7 @@ class Everbell(AsyncClient):
         node: str | None = None,
         policies: tuple[Tenant, ...] = (),
         settings: EngineSettings | None = None,
+        tracing: str | Tracing | None = None,
         clock: Clock | None = None,
         entropy: Entropy | None = None,
     ) -> None:
@@ -68,6 +75,8 @@ class Everbell(AsyncClient):
         self._node = node or f"{gethostname()}-{getpid()}"
         self._tenants = Tenants(named=policies)
         self._settings = settings
+        self._traces_to = tracing
+        self._tracing: Tracing | None = None
         self._clock = clock or SystemClock()
         self._entropy = entropy or SystemEntropy()
         self._handlers = HandlerChannel()
@@ -94,6 +103,8 @@ class Everbell(AsyncClient):
             open_store(self._store, relaxed=self._tenants.is_relaxed) if isinstance(self._store, str) else self._store
         )
         is_node = isinstance(self._store, str)
+        wanted = self._traces_to
+        self._tracing = _open_tracing(wanted, self._node) if isinstance(wanted, str) else wanted
         self._engine = engine = await Engine.start(
             store,
             {**self._ways_out(), "handler": self._handlers},
@@ -102,6 +113,7 @@ class Everbell(AsyncClient):
             self._entropy,
             self._settings,
             epochs={} if is_node else None,
+            tracing=self._tracing,
         )
         if isinstance(self._store, str):
             self._cluster = await self._join(engine, self._store)
@@ -126,6 +138,8 @@ class Everbell(AsyncClient):
             await cluster.stop((self._settings or EngineSettings()).drain_s)
         elif engine is not None:
             await engine.stop()
+        if self._tracing is not None and isinstance(self._traces_to, str):
+            await asyncio.to_thread(self._tracing.close)
 
     def _ways_out(self) -> dict[str, Channel]:
         """The channels by scheme, beside that of the handlers."""
@@ -160,6 +174,8 @@ class Everbell(AsyncClient):
         headers = {"content-type": call.content_type}
         if call.version is not None:
             headers["if-match"] = f'"{call.version}"'
+        if self._tracing is not None and (trace := self._tracing.current()) is not None:
+            headers["traceparent"] = trace
         answer = self._api(Request(call.method, call.path, headers, call.body))
         response = await answer if isinstance(answer, Awaitable) else answer
         return Reply(response.status, {name.lower(): value for name, value in response.headers}, response.body)
@@ -169,6 +185,16 @@ class Everbell(AsyncClient):
             return Health("stopping")
         broken = self._engine.broken or self._halted
         return Health("ready") if broken is None else Health("broken", str(broken))
+
+
+def _open_tracing(url: str, node: str) -> Tracing:
+    try:
+        from everbell.tracing import open_tracing
+    except ModuleNotFoundError as missing:
+        if not (missing.name or "").startswith("opentelemetry"):
+            raise
+        raise EverbellError("tracing needs OpenTelemetry: pip install 'everbell[otel]'") from missing
+    return open_tracing(url, node)
 
 
 async def _no_backup() -> str:

@@ -25,6 +25,7 @@ from opentelemetry.trace import (
     SpanKind,
     StatusCode,
     TraceFlags,
+    get_current_span,
     set_span_in_context,
 )
 
@@ -90,6 +91,11 @@ class Tracing:
         if outcome.result != "delivered":
             span.set_status(StatusCode.ERROR, outcome.reason)
         span.end()
+
+    def current(self) -> str | None:
+        """The trace context of the span that the calling program is in; None where it is in none."""
+        span = get_current_span()
+        return traceparent_of(span) if span.get_span_context().is_valid else None
 
     def close(self) -> None:
         """Send what has not been sent. Blocks, at most for the exporter's timeout."""

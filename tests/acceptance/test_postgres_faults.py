@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from time import monotonic
 from typing import TypeVar
 
 import asyncpg
@@ -350,6 +351,7 @@ async def _write_through(server: PostgresServer, harm: Callable[[], object], cou
         refusals = 0
         sequence = 0
         harming: asyncio.Future[object] | None = None
+        deadline_s = monotonic() + PATIENCE_S
         while harming is None or not harming.done() or len(made) < 50 * count:
             if harming is None and len(made) >= 20 * count:
                 harming = asyncio.get_running_loop().run_in_executor(None, harm)
@@ -360,6 +362,8 @@ async def _write_through(server: PostgresServer, harm: Callable[[], object], cou
                 made |= set(range(sequence - count + 1, sequence + 1))
             except StoreUnavailable:
                 refusals += 1
+                assert monotonic() < deadline_s, f"{len(made)} stored, and {refusals} refusals in {PATIENCE_S} s"
+                # Not to spin while the database is away; the next write says when it is back.
                 await asyncio.sleep(0.01)
         await harming
         assert await eventually(lambda: stored(store)) == made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +13,11 @@ from everbell.client.blocking import Client
 from tests.acceptance.processes import CommandLine, RunningCommand, ServerProcess
 
 APP = """
-import asyncio, os, sys, threading
+import asyncio, signal, sys, threading
 from everbell import App, Occurrence, Refuse
 
 app = App()
+released = asyncio.Event()
 
 def say(*words):
     sys.stdout.write(" ".join(map(str, words)) + "\\n")
@@ -40,12 +42,14 @@ def stuck(event: Occurrence) -> None:
 
 @app.on("slow")
 async def slow(event: Occurrence) -> None:
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, released.set)
     say("begun", event.id, "attempt", event.attempt)
-    while not os.path.exists("release"):
-        await asyncio.sleep(0.01)
+    await released.wait()
     say("ended", event.id)
 """
 
+RELEASE = signal.SIGUSR1
+"""Lets the slow handler end."""
 RETRY = {"max_attempts": 5, "backoff": "10ms", "max_backoff": "20ms"}
 
 
@@ -94,12 +98,23 @@ def test_events_are_handled_retried_and_refused(server: ServerProcess, client: C
     assert (refused.status, refused.reason) == ("dead", "never")
 
 
+def test_the_log_can_be_read_by_machines(server: ServerProcess, client: Client, tmp_path: Path) -> None:
+    with begin_worker(server, tmp_path, "--log-format", "json") as worker:
+        client.schedule("hello", to="queue:plain", in_=0)
+        assert worker.line() == "plain hello attempt 1 False"
+        worker.send(signal.SIGTERM)
+        done = worker.end()
+    lines = [json.loads(line) for line in done.err.splitlines()]
+    assert lines[0]["message"].startswith("pulling from ")
+    assert {(line["level"], line["logger"]) for line in lines} == {("info", "everbell.worker")}
+
+
 def test_a_running_handler_finishes_after_sigterm(server: ServerProcess, client: Client, tmp_path: Path) -> None:
     with begin_worker(server, tmp_path) as worker:
         client.schedule(1, to="queue:slow", in_=0, id="slow")
         assert worker.line() == "begun slow attempt 1"
         worker.send(signal.SIGTERM)
-        (tmp_path / "release").touch()
+        worker.send(RELEASE)
         assert worker.line() == "ended slow"
         assert worker.end().code == 0
     assert client.get("slow").status == "delivered"
@@ -113,9 +128,9 @@ def test_what_does_not_finish_is_given_back(server: ServerProcess, client: Clien
         assert worker.end().code == 0
     event = client.get("slow")
     assert event.attempts[0].reason == "the worker stopped before this was done"
-    (tmp_path / "release").touch()
     with begin_worker(server, tmp_path) as worker:
         assert worker.line() == "begun slow attempt 2"
+        worker.send(RELEASE)
         assert worker.line() == "ended slow"
         until_delivered(client, "slow")
 
@@ -137,9 +152,9 @@ def test_a_worker_that_dies_loses_nothing(server: ServerProcess, client: Client,
         client.schedule(1, to="queue:slow", in_=0, id="slow", retry=RETRY)
         assert worker.line() == "begun slow attempt 1"
         worker.process.kill()
-    (tmp_path / "release").touch()
     with begin_worker(server, tmp_path) as worker:
         assert worker.line() == "begun slow attempt 2"
+        worker.send(RELEASE)
         assert worker.line() == "ended slow"
         until_delivered(client, "slow")
 
@@ -150,7 +165,7 @@ def test_a_lease_lives_as_long_as_its_handler(server: ServerProcess, client: Cli
         client.schedule("later", to="queue:plain", in_="1s")
         assert worker.line() == "begun slow attempt 1"
         assert worker.line() == "plain later attempt 1 False"  # Three leases later.
-        (tmp_path / "release").touch()
+        worker.send(RELEASE)
         assert worker.line() == "ended slow"
         worker.send(signal.SIGTERM)
         assert worker.end().code == 0

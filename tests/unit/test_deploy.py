@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 from everbell.cluster.cluster import Cluster
@@ -17,7 +18,8 @@ from everbell.settings import SETTINGS
 from everbell.stores.memory import MemoryStore
 from everbell.testing import VirtualClock, run_virtual
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
 _NAME = re.compile(r"\beverbell_[a-z_]+")
 
 
@@ -49,6 +51,20 @@ def test_the_dashboard_can_be_read() -> None:
     ids = [panel["id"] for panel in board["panels"]]
     assert len(set(ids)) == len(ids) > 10
     assert all(target["expr"] for panel in board["panels"] for target in panel["targets"])
+
+
+def test_the_image_has_every_extra_that_a_server_can_use() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    wanted = {
+        re.split(r"[<>=!~ \[]", package, maxsplit=1)[0]
+        for name, packages in extras.items()
+        if name not in ("dev", "docs", "bench")
+        for package in packages
+    }
+    lock = (ROOT / "requirements/image.lock").read_text()
+    locked = set(re.findall(r"^([a-z0-9-]+)==", lock, re.MULTILINE))
+    assert wanted - locked == set(), "add its --extra to image.lock in the Makefile, and run make lock"
+    assert "requirements/image.lock" in (DEPLOY / "Dockerfile").read_text()
 
 
 def test_every_setting_of_the_containers_exists() -> None:

@@ -8,15 +8,18 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
+from everbell.core.occurrence import Occurrence
 from everbell.core.retry import DELIVERED, Outcome, Retry
 from everbell.core.spec import Draft
 from everbell.core.tenant import Tenants
 from everbell.engine.engine import Engine
+from everbell.errors import EverbellError
+from everbell.library import Everbell
 from everbell.server.serve import serve
 from everbell.settings import SettingsError, load
 from everbell.stores.memory import MemoryStore
@@ -48,10 +51,8 @@ def traced(scene: Callable[[Traced], Coroutine[Any, Any, None]]) -> None:
     async def main(clock: VirtualClock) -> None:
         spans, receiver = InMemorySpanExporter(), Receiver(clock)
         store = MemoryStore(4)
-        engine = await Engine.start(store, {"https": receiver}, Tenants(), clock, SteadyEntropy(), epochs={})
         tracing = Tracing(SimpleSpanProcessor(spans), "n1")
-        engine.trace(tracing)
-        await engine.take(dict.fromkeys(range(4), 1))
+        engine = await Engine.start(store, {"https": receiver}, Tenants(), clock, SteadyEntropy(), tracing=tracing)
         await scene(Traced(clock, engine, receiver, spans))
         await engine.stop()
         tracing.close()
@@ -129,6 +130,46 @@ def test_a_worker_gets_the_trace_of_its_attempt_and_what_is_given_back_was_none(
 @pytest.mark.parametrize("text", [None, f"00-{'0' * 32}-{'0' * 16}-00"])
 def test_no_context_is_no_link(text: str | None) -> None:
     assert context_of(text) is None
+
+
+def test_a_program_traces_what_it_schedules_and_handles() -> None:
+    spans = InMemorySpanExporter()
+    program = TracerProvider(shutdown_on_exit=False)
+    tracing = Tracing(SimpleSpanProcessor(spans), "shop")
+
+    async def main() -> str | None:
+        handled: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        bell = Everbell(MemoryStore(4), tracing=tracing)
+
+        @bell.on("mail")
+        async def send(event: Occurrence) -> None:
+            handled.set_result(event.traceparent)
+
+        async with bell:
+            with program.get_tracer("shop").start_as_current_span("checkout"):
+                await bell.schedule({"user": 7}, to="handler:mail", in_="0s")
+            return await asyncio.wait_for(handled, 20)
+
+    seen = asyncio.run(main())
+    tracing.close()
+    schedule, deliver = sorted(spans.get_finished_spans(), key=lambda span: span.start_time or 0)
+    assert (schedule.name, deliver.name) == ("everbell.schedule", "everbell.deliver")
+    assert schedule.parent is not None, "the program's own span"
+    assert [link.context for link in deliver.links] == [schedule.context]
+    assert deliver.context is not None
+    assert seen is not None
+    assert f"{deliver.context.trace_id:032x}-{deliver.context.span_id:016x}" in seen
+
+
+def test_without_the_extra_a_program_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "everbell.tracing")
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
+
+    async def main() -> None:
+        await Everbell(MemoryStore(4), tracing="http://127.0.0.1:4318").start()
+
+    with pytest.raises(EverbellError, match=r"pip install 'everbell\[otel\]'"):
+        asyncio.run(main())
 
 
 def test_without_the_extra_the_setting_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import importlib
 import logging
 import os
 import sys
+from typing import get_args
 
 import uvloop
 
@@ -18,7 +19,7 @@ from everbell.client.app import App
 from everbell.client.awaiting import AsyncClient
 from everbell.client.worker import Worker
 from everbell.errors import InvalidInput
-from everbell.log_lines import set_up_logging
+from everbell.log_lines import LogFormat, set_up_logging
 
 _NOTES = """\
 examples:
@@ -62,11 +63,14 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         "--grace", metavar="DURATION", type=duration_s, default=30.0, help="for running handlers on stopping (30s)"
     )
     parser.add_argument("--verbose", action="store_true", help="log the traceback of every failure")
+    parser.add_argument(
+        "--log-format", choices=get_args(LogFormat), default="text", help="lines for people, or a JSON document a line"
+    )
     add_server_options(parser)
 
 
 def _work(args: argparse.Namespace) -> int:
-    set_up_logging("DEBUG" if args.verbose else "INFO")
+    set_up_logging("DEBUG" if args.verbose else "INFO", layout=args.log_format)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     app = load_app(args.app)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -141,15 +141,18 @@ class Engine:
         settings: EngineSettings | None = None,
         on_broken: Callable[[BaseException], None] | None = None,
         epochs: Mapping[int, int] | None = None,
+        tracing: Tracing | None = None,
     ) -> Engine:
         """Start with the partitions of `epochs`; without it the engine is alone, and takes all there are.
 
-        `channels` are by the scheme of their targets.
+        `channels` are by the scheme of their targets. `tracing` makes spans of what is scheduled and attempted.
         """
         settings = settings or EngineSettings()
         queues = QueueChannel(clock)
         broken = on_broken or (lambda error: None)
         engine = cls(store, channels, queues, tenants, clock, entropy, settings, broken)
+        if tracing is not None:
+            engine._trace(tracing)
         engine._scribe.start(engine._loader.next_read, lambda: bool(engine.floor.starved))
         try:
             await engine.take(dict.fromkeys(range(store.partitions), store.epoch + 1) if epochs is None else epochs)
@@ -227,9 +230,8 @@ class Engine:
         entries = self.floor.of_partitions(partitions)
         return {entry.event.partition for entry in entries if entry.under_way or entry.phase is Phase.SETTLING}
 
-    def trace(self, tracing: Tracing) -> None:
-        """Make spans of what is scheduled and attempted from now on; before the first partition is taken."""
-        assert not self.epochs, "flows keep their channels"
+    def _trace(self, tracing: Tracing) -> None:
+        """Make spans; before the first partition is taken, for flows keep their channels."""
         self._intake.tracing = tracing
         self._channels = {
             scheme: TracedChannel(channel, tracing, self._clock) for scheme, channel in self._channels.items()

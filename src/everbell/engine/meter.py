@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from everbell.core.event import Course
+from everbell.core.recurrence import NOTHING_YET
+
 LATENESS_BOUNDS_MS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000, 600_000)
 
 
@@ -18,8 +21,10 @@ class Meter:
         "lateness",
         "lateness_max_ms",
         "lateness_sum_ms",
+        "missed",
         "retried",
         "scheduled",
+        "skipped",
     )
 
     def __init__(self) -> None:
@@ -29,9 +34,24 @@ class Meter:
         self.dead = 0
         self.expired = 0
         self.cancelled = 0
+        self.missed = {"late": 0, "paused": 0, "expired": 0}
+        """Occurrences of recurring events that should have rung and did not, by reason."""
+        self.skipped = {"overlap": 0, "gap": 0}
+        """Those that were not to ring."""
         self.lateness = [0] * (len(LATENESS_BOUNDS_MS) + 1)
         self.lateness_sum_ms = 0
         self.lateness_max_ms = 0
+
+    def fared(self, before: Course | None, after: Course | None) -> None:
+        """A recurring event went on, or came to its end."""
+        if after is None or after is before:
+            return
+        was = before or NOTHING_YET
+        self.missed["late"] += after.late - was.late
+        self.missed["paused"] += after.paused - was.paused
+        self.missed["expired"] += after.expired - was.expired
+        self.skipped["overlap"] += after.overlapped - was.overlapped
+        self.skipped["gap"] += after.gaps - was.gaps
 
     def began(self, late_ms: int, count: int = 1) -> None:
         """So many first attempts began so late."""

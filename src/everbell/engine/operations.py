@@ -206,6 +206,7 @@ class Operations:
         frees = not fields.keys().isdisjoint(("due_at", "shift_ms", "paused"))
         change = await self._edits.make(tenant, event_id, edit, version, frees=frees)
         assert isinstance(change, Move)
+        self._meter.fared(change.before.course, change.after.course)
         return self._seen(change.after)
 
     def _not_made(self, result: Taken | EverbellError, draft: Draft) -> Seen | EverbellError:

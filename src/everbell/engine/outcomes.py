@@ -130,12 +130,14 @@ class Outcomes:
         else:
             self._meter.expired += 1
         event = entry.event
+        self._meter.fared(event.course, judged.record.course)
         change = Finish(event, judged.record, now + entry.flow.tenant.retention_ms, judged.following)
         self._collect(entry, change, judged.following, event.key is not None)
 
     def _send_off(self, entry: Entry, sent: Ended, now: int) -> None:
         """The occurrence becomes an event of its own in the same write that lets the recurring one go on."""
         event, comes = entry.event, sent.following
+        self._meter.fared(event.course, sent.record.course)
         occurrence = self.place_beside(event, now)
         change: Change = Finish(event, sent.record, now + entry.flow.tenant.retention_ms)
         if comes is not None:

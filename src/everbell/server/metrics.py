@@ -20,6 +20,17 @@ def render(engine: Engine, cluster: Cluster | None = None, more: Sequence[str] =
     lines: list[str] = []
     for name in ("scheduled", "delivered", "retried", "dead", "expired", "cancelled"):
         lines += metric(f"everbell_{name}_total", "counter", f"Events {name} since the start.", getattr(meter, name))
+    for name, meaning, counts in (
+        ("missed", "should have rung and did not", meter.missed),
+        ("skipped", "were not to ring", meter.skipped),
+    ):
+        lines += labelled(
+            f"everbell_{name}_occurrences_total",
+            "counter",
+            f"Occurrences of recurring events that {meaning}, by reason, since the start.",
+            "reason",
+            counts,
+        )
     most = sorted(engine.counts.items(), key=lambda item: -item[1].pending)[:_TENANTS_MAX]
     for name, meaning in (("pending", "neither finished nor dead"), ("dead", "dead")):
         lines += labelled(
@@ -27,7 +38,7 @@ def render(engine: Engine, cluster: Cluster | None = None, more: Sequence[str] =
             "gauge",
             f"Events that are {meaning}, by tenant, in the whole store.",
             "tenant",
-            {tenant: getattr(counts, name) for tenant, counts in sorted(most)},
+            {tenant: getattr(of_tenant, name) for tenant, of_tenant in sorted(most)},
         )
     budget = engine.floor.budget
     lines += metric("everbell_in_flight", "gauge", "Attempts under way.", engine.dispatcher.in_flight)

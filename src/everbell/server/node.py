@@ -114,9 +114,8 @@ class Node:
             settings.engine,
             lambda broken: self._stop.set(),
             epochs={},
+            tracing=self._tracing,
         )
-        if self._tracing is not None:
-            engine.trace(self._tracing)
         url = _url_of(listener, "http" if self._tls is None else "https")
         self._cluster = cluster = await self._join(engine, url)
         if cluster is None:

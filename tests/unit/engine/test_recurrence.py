@@ -54,6 +54,7 @@ def test_an_outage(repeat: Repeat, misfire: Misfire, rung: list[int], missed: in
         assert numbers(stage) == rung
         assert all(got.at >= got.event.due_at for got in stage.receiver.got)
         assert await course_of(stage, event) == Course(fired=len(rung), late=missed)
+        assert stage.engine.meter.missed == {"late": missed, "paused": 0, "expired": 0}
         records, _ = await stage.engine.operations.find(Filter("default", "expired"), None, 10)
         assert len(records) == (1 if missed else 0)
         for seen in records:
@@ -246,6 +247,7 @@ def test_a_pause_and_its_end(key: str | None) -> None:
         await stage.pass_ms(HOUR_MS)
         assert numbers(stage) == [1, 7]
         assert await course_of(stage, event) == Course(fired=2, paused=5)
+        assert stage.engine.meter.missed["paused"] == 5
 
     play(scene)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from everbell.core.event import Course
 from everbell.engine.meter import LATENESS_BOUNDS_MS
 from everbell.server.metrics import render
 from tests.unit.engine.stage import FAILED, REFUSED, Stage, play
@@ -43,6 +44,21 @@ def test_what_happened_is_counted() -> None:
         assert numbers["everbell_epoch"] == 1
         assert numbers['everbell_pending_events{tenant="default"}'] == 0
         assert numbers['everbell_dead_events{tenant="default"}'] == 1
+
+    play(scene)
+
+
+def test_what_did_not_ring_of_recurring_events_is_counted_by_reason() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.engine.meter.fared(None, Course(fired=3, late=2))
+        stage.engine.meter.fared(Course(fired=3, late=2), Course(fired=4, late=3, overlapped=5, gaps=1))
+        stage.engine.meter.fared(None, None)
+
+        numbers = values(render(stage.engine))
+        assert numbers['everbell_missed_occurrences_total{reason="late"}'] == 3
+        assert numbers['everbell_missed_occurrences_total{reason="paused"}'] == 0
+        assert numbers['everbell_skipped_occurrences_total{reason="overlap"}'] == 5
+        assert numbers['everbell_skipped_occurrences_total{reason="gap"}'] == 1
 
     play(scene)
 

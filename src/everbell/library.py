@@ -29,12 +29,12 @@ from everbell.core.tenant import Tenant, Tenants
 from everbell.engine.engine import Engine, EngineSettings
 from everbell.entropy import Entropy, SystemEntropy
 from everbell.errors import Conflict, EverbellError
+from everbell.links.near import Near
 from everbell.logs.url import open_log
 from everbell.server.api import Api
 from everbell.server.cluster_api import ClusterApi
 from everbell.server.message import Request
 from everbell.server.metrics import render
-from everbell.server.near import Near
 from everbell.settings import ONE_PROCESS
 from everbell.stores.port import Store
 from everbell.stores.url import open_store

@@ -140,6 +140,18 @@ def test_the_core_is_pure() -> None:
     assert not impure, "\n".join(impure)
 
 
+def test_what_stands_behind_the_server_does_not_know_it() -> None:
+    behind = ("cluster", "engine", "stores", "logs", "channels", "links")
+    wrong = [
+        f"{module}:{line} imports {name}: put what both need into a package of its own"
+        for module in MODULES
+        if any(is_within(module.name, f"everbell.{package}") for package in behind)
+        for name, line in module.imports.items()
+        if is_within(name, "everbell.server")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_only_two_modules_know_time_and_chance() -> None:
     banned = PYPROJECT["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]
     leaks = [

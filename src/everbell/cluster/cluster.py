@@ -27,8 +27,8 @@ from everbell.core.cluster import Command, encode_command
 from everbell.core.cluster.view import ClusterView, view_of
 from everbell.engine.engine import Engine
 from everbell.entropy import Entropy
+from everbell.links.link import Serve
 from everbell.logs.port import Log
-from everbell.server.link import Serve
 
 _ORDER_S = 5.0
 

@@ -19,8 +19,8 @@ from everbell.cluster.handshake import NONCE_BYTES, Hello, Proof, is_proof, sign
 from everbell.core.cluster import Member
 from everbell.entropy import Entropy
 from everbell.errors import NotOwner, Overloaded
-from everbell.server.far import FarLeases, FarOperations
-from everbell.server.link import EngineEnd, GatewayEnd, Serve
+from everbell.links.far import FarLeases, FarOperations
+from everbell.links.link import EngineEnd, GatewayEnd, Serve
 
 _log = logging.getLogger("everbell.cluster")
 

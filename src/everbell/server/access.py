@@ -16,8 +16,8 @@ from everbell.cluster.player import Player
 from everbell.core.access import EVERY_TENANT, ID_BYTES, SECRET_BYTES, AccessKey, key_of, keys_in, new_key
 from everbell.entropy import Entropy
 from everbell.errors import InvalidInput
+from everbell.links.port import KeysPort
 from everbell.logs.port import Log
-from everbell.server.keys_api import KeysPort
 from everbell.settings import Settings, SettingsError
 
 _log = logging.getLogger("everbell.server")

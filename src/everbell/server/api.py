@@ -17,6 +17,7 @@ from everbell.core.health import Health
 from everbell.core.tenant import Tenants, check_tenant_name
 from everbell.engine.port import LeasesPort, OperationsPort
 from everbell.errors import EverbellError, Forbidden, NotFound
+from everbell.links.port import MakeBackup, PoliciesPort
 from everbell.server.audit import AuditLog
 from everbell.server.batch_api import BatchApi
 from everbell.server.cluster_api import ClusterApi
@@ -38,8 +39,8 @@ from everbell.server.route import Access, Handle, Route
 from everbell.server.routes import event_routes, queue_routes, recurrence_routes, system_routes
 from everbell.server.search_api import SearchApi
 from everbell.server.search_routes import dead_routes, event_set_routes, forecast_routes, line_routes
-from everbell.server.system_api import MakeBackup, SystemApi
-from everbell.server.tenants_api import PoliciesPort, TenantsApi
+from everbell.server.system_api import SystemApi
+from everbell.server.tenants_api import TenantsApi
 from everbell.server.tenants_routes import tenant_routes
 
 _PATHS_KEPT = 1_024

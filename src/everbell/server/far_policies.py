@@ -9,7 +9,7 @@ from everbell.cluster.follower import PolicyFollower
 from everbell.core.cluster import Policy
 from everbell.core.tenant import Tenants
 from everbell.errors import EverbellError
-from everbell.server.link import GatewayEnd
+from everbell.links.link import GatewayEnd
 
 _ANY_VERSION = -1
 _AGAIN_S = 0.2

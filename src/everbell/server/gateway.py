@@ -14,17 +14,17 @@ from everbell.clock import SystemClock
 from everbell.core.health import Health
 from everbell.core.tenant import Tenants
 from everbell.entropy import SystemEntropy
+from everbell.links.far import FarKeys, FarLeases, FarOperations
+from everbell.links.link import GatewayEnd
 from everbell.log_lines import set_up_logging
 from everbell.server.api import Api
 from everbell.server.audit import AuditLog
 from everbell.server.cluster_api import ClusterApi
-from everbell.server.far import FarKeys, FarLeases, FarOperations
 from everbell.server.far_policies import FarPolicies
 from everbell.server.gate import Gate
 from everbell.server.gateways import GatewayPlan
 from everbell.server.http import HttpServer, ServerLimits
 from everbell.server.keys_api import KeysApi
-from everbell.server.link import GatewayEnd
 from everbell.server.pages_guard import PagesGuard
 from everbell.server.problem import server_problem
 from everbell.server.process import collect_rarely

@@ -16,8 +16,8 @@ from typing import Literal
 import msgspec
 
 from everbell.core.tenant import Tenant
+from everbell.links.link import EngineEnd, Serve
 from everbell.log_lines import LogFormat
-from everbell.server.link import EngineEnd, Serve
 from everbell.settings import Settings, TlsSettings
 
 _log = logging.getLogger("everbell.server")

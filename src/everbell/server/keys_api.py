@@ -4,7 +4,7 @@ made.
 
 from __future__ import annotations
 
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from everbell.core.access import (
 )
 from everbell.entropy import Entropy
 from everbell.errors import Conflict, NotFound
+from everbell.links.port import KeysPort
 from everbell.server.bodies import Body
 from everbell.server.message import Request, Response
 from everbell.server.moments import Instant, instant
@@ -31,16 +32,6 @@ KEYS_MAX = 1_000
 """So many are kept; then the oldest that was revoked makes room. All nodes hold all of them in memory."""
 
 _NONCES = 4
-
-
-class KeysPort(Protocol):
-    """Where keys are kept."""
-
-    def ring(self) -> Keyring: ...
-
-    async def put(self, key: AccessKey) -> None: ...
-
-    async def drop(self, key_id: str) -> None: ...
 
 
 class KeySpec(Struct, frozen=True, forbid_unknown_fields=True):

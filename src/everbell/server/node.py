@@ -31,6 +31,7 @@ from everbell.core.time import format_instant
 from everbell.engine.engine import Engine
 from everbell.entropy import SystemEntropy
 from everbell.errors import StoreCorrupt
+from everbell.links.near import Near
 from everbell.logs.port import Log
 from everbell.server.access import ensure_operator, refuse_strangers
 from everbell.server.api import Api
@@ -42,7 +43,6 @@ from everbell.server.gateways import Gateways
 from everbell.server.http import HttpServer, ServerLimits
 from everbell.server.keys_api import KeysApi
 from everbell.server.metrics import render
-from everbell.server.near import Near
 from everbell.server.pages_guard import PagesGuard
 from everbell.server.problem import server_problem
 from everbell.server.tls import renew_certificate, server_tls

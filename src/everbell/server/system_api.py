@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from everbell.core.health import Health
 from everbell.errors import Conflict, StoreUnusable
+from everbell.links.port import MakeBackup
 from everbell.server.docs_page import docs_page, front_page
 from everbell.server.message import Request, Response
 from everbell.server.views import json_response
@@ -21,10 +22,6 @@ class BackupView(Struct, frozen=True):
     """Where a copy of the store lies, on the server's machine."""
 
     path: str
-
-
-MakeBackup = Callable[[], Awaitable[str]]
-"""Copies the store while everything goes on, and says where to."""
 
 
 class SystemApi:

@@ -7,7 +7,7 @@ of the nodes field by field; what it leaves out follows them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +19,7 @@ from everbell.core.policy import TenantSpec
 from everbell.core.tenant import Tenants
 from everbell.engine.port import OperationsPort
 from everbell.errors import Conflict, NotFound, TooLarge
+from everbell.links.port import PoliciesPort
 from everbell.server.bodies import Body, version_of
 from everbell.server.message import Request, Response
 from everbell.server.views import json_response
@@ -29,16 +30,6 @@ DOCUMENTS_MAX = 10_000
 """All nodes hold all documents in memory."""
 
 _NO_EVENTS = Counts(0, 0)
-
-
-class PoliciesPort(Protocol):
-    """Where documents are kept."""
-
-    def documents(self) -> Mapping[str, Policy]: ...
-
-    async def put(self, tenant: str, document: bytes, expected: int | None) -> int: ...
-
-    async def drop(self, tenant: str, expected: int | None) -> None: ...
 
 
 class TenantView(Struct, frozen=True):

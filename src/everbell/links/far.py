@@ -13,7 +13,7 @@ from everbell.core.spec import Draft, event_of
 from everbell.engine.forecast import Forecast
 from everbell.engine.port import KeyLine, Seen
 from everbell.errors import EverbellError
-from everbell.server.link import GatewayEnd, PackedChange, PackedLine, PackedSeen, Scheduled, unpack_error
+from everbell.links.link import GatewayEnd, PackedChange, PackedLine, PackedSeen, Scheduled, unpack_error
 from everbell.stores.port import Counts, Filter
 
 PACK_DRAFTS = 1_000

@@ -9,12 +9,12 @@ from typing import Any, cast
 import msgspec
 
 from everbell.core.access import AccessKey, new_key
-from everbell.server.far import FarKeys
-from everbell.server.link import EngineEnd, GatewayEnd
-from everbell.server.near import Near
+from everbell.links.far import FarKeys
+from everbell.links.link import EngineEnd, GatewayEnd
+from everbell.links.near import Near
 from everbell.testing import VirtualClock, run_virtual
+from tests.unit.links.test_link import Wire
 from tests.unit.server.keys_stage import MemoryKeys
-from tests.unit.server.test_link import Wire
 
 KEY, TEXT = new_key(bytes(range(36)), "shop", ["read"], 1_000)
 

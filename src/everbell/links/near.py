@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from everbell.core.access import AccessKey
-from everbell.core.cluster import Command, Policy
-from everbell.core.cluster.view import ClusterView
 from everbell.core.health import Health
 from everbell.core.spec import Draft
 from everbell.engine.port import LeasesPort, OperationsPort, Seen
-from everbell.server.keys_api import KeysPort
-from everbell.server.link import CALLS, PackedChange, PackedLine, PackedSeen, Scheduled, pack_error
-from everbell.server.system_api import MakeBackup
-from everbell.server.tenants_api import PoliciesPort
+from everbell.links.link import CALLS, PackedChange, PackedLine, PackedSeen, Scheduled, pack_error
+from everbell.links.port import ChangingKeys, ChangingPolicies, ClusterPort, MakeBackup
 
 CHANGE_WAIT_S = 10.0
 """How long a gateway waits for keys or policies to change before it asks again."""
-
-
-class ClusterPort(Protocol):
-    """What a gateway may ask of the node behind it."""
-
-    async def look(self) -> ClusterView: ...
-
-    async def order(self, command: Command) -> ClusterView: ...
-
-
-class ChangingKeys(KeysPort, Protocol):
-    """The access keys, and when they change."""
-
-    async def changed(self, version: int, timeout_s: float) -> tuple[int, tuple[AccessKey, ...]]: ...
-
-
-class ChangingPolicies(PoliciesPort, Protocol):
-    """The policies of tenants, and when they change."""
-
-    async def changed(self, version: int, timeout_s: float) -> tuple[int, Mapping[str, Policy]]: ...
 
 
 class Near:

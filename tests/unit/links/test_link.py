@@ -24,7 +24,7 @@ from everbell.core.spec import Draft
 from everbell.engine.forecast import Forecast
 from everbell.engine.port import Seen
 from everbell.errors import EverbellError, InvalidInput, NotFound, OutcomeUnknown, Overloaded, Stopping
-from everbell.server.link import (
+from everbell.links.link import (
     CALLS,
     EngineEnd,
     GatewayEnd,

@@ -14,12 +14,12 @@ from everbell.core.retry import Outcome
 from everbell.core.spec import Draft
 from everbell.engine.port import Seen
 from everbell.errors import Conflict, NotFound, VersionMismatch
-from everbell.server.far import PACK_DRAFTS, FarLeases, FarOperations
-from everbell.server.link import EngineEnd, GatewayEnd
-from everbell.server.near import Near
+from everbell.links.far import PACK_DRAFTS, FarLeases, FarOperations
+from everbell.links.link import EngineEnd, GatewayEnd
+from everbell.links.near import Near
 from everbell.stores.port import Filter
 from tests.unit.engine.stage import Stage, play
-from tests.unit.server.test_link import Wire
+from tests.unit.links.test_link import Wire
 
 
 class Far:

@@ -51,6 +51,12 @@ def kafka() -> KafkaServer:
     return _started(had(KafkaServer))
 
 
+@cache
+def fragile_kafka() -> KafkaServer:
+    """Another Kafka, which a test may stop, kill and freeze; whoever does so starts it again."""
+    return _started(had(KafkaServer))
+
+
 def _started(server: S) -> S:
     atexit.register(server.remove)
     server.start()

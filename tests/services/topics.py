@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
@@ -23,6 +23,8 @@ class Got(NamedTuple):
     headers: Mapping[str, str]
     partition: int
     offset: int
+    at: int
+    """When it was written, as its writer said."""
 
 
 class Topics:
@@ -30,10 +32,17 @@ class Topics:
 
     def __init__(self, server: KafkaServer) -> None:
         self._server = server
-        self._admin = AdminClient({"bootstrap.servers": server.address, "log_level": 0})
-        self._producer = Producer(
-            {"bootstrap.servers": server.address, "partitioner": "murmur2_random", "linger.ms": 5, "log_level": 0}
-        )
+        self._config: dict[str, str | int | float | bool] = {
+            "bootstrap.servers": server.address,
+            "log_level": 0,
+            "reconnect.backoff.max.ms": 500,
+        }
+        self._admin = AdminClient(self._config)
+        self._producer = self._new_producer()
+        self._failed: list[object] = []
+
+    def _new_producer(self) -> Producer:
+        return Producer({**self._config, "partitioner": "murmur2_random", "enable.idempotence": True})
 
     def new(self, partitions: int = 1, **settings: str) -> str:
         """A topic that nobody has used."""
@@ -49,53 +58,46 @@ class Topics:
     def grow(self, name: str, partitions: int) -> None:
         """Let a topic have more partitions."""
         self._done(self._admin.create_partitions([NewPartitions(name, partitions)]))
+        self._producer = self._new_producer()  # The one before would learn of them in five minutes.
 
-    def write(
-        self,
-        topic: str,
-        values: Iterable[bytes],
-        *,
-        key: bytes | None = None,
-        headers: Sequence[tuple[str, bytes]] = (),
-        **place: Any,
-    ) -> None:
-        """Write records, and wait until they are there."""
-        failed: list[object] = []
-        for value in values:
-            self._producer.produce(
-                topic,
-                value,
-                key,
-                headers=list(headers),
-                on_delivery=lambda error, _: failed.append(error) if error else None,
-                **place,
-            )
-            self._producer.poll(0)
+    def send(self, topic: str, value: bytes | None, *, headers: Sequence[tuple[str, bytes]] = (), **place: Any) -> None:
+        """Begin to write a record; `flush` waits until it is there. `key`, `timestamp` and `partition` may be given."""
+        self._producer.produce(topic, value, headers=list(headers), on_delivery=self._report, **place)
+        self._producer.poll(0)
+
+    def flush(self) -> None:
+        """Wait until everything is written."""
         assert self._producer.flush(PATIENCE_S) == 0, "records could not be written"
-        assert not failed, failed
+        assert not self._failed, self._failed
 
-    def read(self, topic: str, count: int, *, more_s: float = 0.0) -> list[Got]:
-        """The first `count` records of a topic, partition after partition in time; waits until there are so many, and
-        `more_s` longer for any that should not be there.
-        """
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self._server.address,
-                "group.id": "reading",
-                "enable.auto.commit": False,
-                "log_level": 0,
-            }
-        )
+    def write(self, topic: str, *values: bytes | None, **options: Any) -> None:
+        """Write records, and wait until they are there."""
+        for value in values:
+            self.send(topic, value, **options)
+        self.flush()
+
+    def read(self, topic: str, count: int) -> list[Got]:
+        """The records of a topic, once there are so many."""
+        return self.read_until(topic, lambda got: len(got) >= count)
+
+    def read_until(self, topic: str, is_enough: Callable[[list[Got]], bool]) -> list[Got]:
+        """The records of a topic, those of each partition in order; waits until that is enough."""
+        consumer = Consumer({**self._config, "group.id": "reading", "enable.auto.commit": False})
+        got: list[Got] = []
+        until_s = time.monotonic() + PATIENCE_S
         try:
             partitions = consumer.list_topics(topic, PATIENCE_S).topics[topic].partitions
             consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
-            return _read(consumer, count, more_s)
+            while not is_enough(got):
+                assert time.monotonic() < until_s, f"only {len(got)} records after {PATIENCE_S} s"
+                got += [_got(message) for message in consumer.consume(1_000, 0.05)]
         finally:
             consumer.close()
+        return got
 
     def committed(self, topic: str, group: str) -> int:
         """How many records of a topic the group has read for good, over all partitions."""
-        consumer = Consumer({"bootstrap.servers": self._server.address, "group.id": group, "log_level": 0})
+        consumer = Consumer({**self._config, "group.id": group})
         try:
             partitions = consumer.list_topics(topic, PATIENCE_S).topics[topic].partitions
             places = consumer.committed([TopicPartition(topic, partition) for partition in partitions], PATIENCE_S)
@@ -103,23 +105,19 @@ class Topics:
         finally:
             consumer.close()
 
+    def _report(self, error: object, message: object) -> None:
+        if error is not None:
+            self._failed.append(error)
+
     @staticmethod
     def _done(futures: Mapping[str, Any]) -> None:
         for future in futures.values():
             future.result(PATIENCE_S)
 
 
-def _read(consumer: Consumer, count: int, more_s: float) -> list[Got]:
-    got: list[Got] = []
-    until_s = time.monotonic() + PATIENCE_S
-    while len(got) < count or time.monotonic() < until_s:
-        for message in consumer.consume(1_000, 0.05):
-            if message.error():
-                raise KafkaException(message.error())
-            told: Any = message
-            headers = {name: value.decode() for name, value in told.headers() or ()}
-            got.append(Got(told.key(), told.value(), headers, told.partition(), told.offset()))
-        if len(got) >= count and until_s > time.monotonic() + more_s:
-            until_s = time.monotonic() + more_s
-        assert len(got) >= count or time.monotonic() < until_s, f"{len(got)} records of {count} after {PATIENCE_S} s"
-    return got
+def _got(message: Message) -> Got:
+    if message.error():
+        raise KafkaException(message.error())
+    told: Any = message
+    headers = {name: value.decode() for name, value in told.headers() or ()}
+    return Got(told.key(), told.value(), headers, told.partition(), told.offset(), told.timestamp()[1])

@@ -7,6 +7,7 @@ it; everything else is worth another attempt. Nothing here makes topics.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -17,7 +18,7 @@ from everbell.channels.port import Delivery
 from everbell.clock import Clock
 from everbell.core.retry import DELIVERED, Outcome
 from everbell.core.target import kafka_place
-from everbell.kafka.errors import TOO_LARGE, outcome_of
+from everbell.kafka.errors import NO_TOPIC, TOO_LARGE, outcome_of
 from everbell.kafka.outlet import Outlet, what_is_wrong
 from everbell.kafka.settings import KafkaCluster
 
@@ -52,7 +53,7 @@ class KafkaChannel:
     async def close(self) -> None:
         lines, self._lines = self._lines, {}
         for line in lines.values():
-            await line.outlet.close()
+            await line.close()
 
     @property
     def troubles(self) -> dict[str, str]:
@@ -87,6 +88,9 @@ class _Line:
         """Where a record goes that was too large together with others."""
         self._done: list[Delivery] = []
         self._failed: list[tuple[Delivery, KafkaError]] = []
+        self._doubted: dict[str, list[Delivery]] = {}
+        """By topics that were missing when librdkafka looked last, perhaps minutes ago: they are looked for again."""
+        self._looks: set[asyncio.Task[None]] = set()
 
     def send(self, deliveries: Sequence[Delivery]) -> None:
         """Send what is let in; the rest has failed."""
@@ -96,8 +100,21 @@ class _Line:
             left, deliveries = deliveries[room:], deliveries[:room]
             reason = outlet.trouble or "they have not answered for a while"
             left[0].desk.settle_all(left, Outcome("failed", f"the brokers cannot be reached: {reason}"))
-        now, produce, report = self._now(), outlet.produce, self._report
-        sent = 0
+        for delivery, error in self._send(deliveries):
+            if error.code() in NO_TOPIC:
+                self._doubt(delivery)
+            else:
+                delivery.settle(self._outcome(delivery, error))
+
+    async def close(self) -> None:
+        for look in self._looks:
+            look.cancel()
+        await self.outlet.close()
+
+    def _send(self, deliveries: Sequence[Delivery]) -> list[tuple[Delivery, KafkaError]]:
+        """Returns those that librdkafka does not take."""
+        now, produce, report = self._now(), self.outlet.produce, self._report
+        refused: list[tuple[Delivery, KafkaError]] = []
         for delivery in deliveries:
             event = delivery.event
             key = event.key
@@ -110,13 +127,29 @@ class _Line:
                     on_delivery=partial(report, delivery),
                     headers=headers,
                 )
-                sent += 1
             except KafkaException as wrong:
-                delivery.settle(self._outcome(delivery, what_is_wrong(wrong)))
+                refused.append((delivery, what_is_wrong(wrong)))
             except BufferError:
-                delivery.settle(Outcome("failed", "the buffer for the cluster is full: its brokers are too slow"))
-        if sent:
-            outlet.began(sent)
+                refused.append((delivery, KafkaError(KafkaError._QUEUE_FULL)))
+        if len(refused) < len(deliveries):
+            self.outlet.began(len(deliveries) - len(refused))
+        return refused
+
+    def _doubt(self, delivery: Delivery) -> None:
+        topic = kafka_place(delivery.event.to)[1]
+        waiting = self._doubted.get(topic)
+        if waiting is not None:
+            waiting.append(delivery)
+            return
+        self._doubted[topic] = [delivery]
+        look = asyncio.get_running_loop().create_task(self._look_for(topic))
+        self._looks.add(look)
+        look.add_done_callback(self._looks.discard)
+
+    async def _look_for(self, topic: str) -> None:
+        await self.outlet.look_for(topic, self._deadline_ms)
+        for delivery, error in self._send(self._doubted.pop(topic)):
+            delivery.settle(self._outcome(delivery, error))
 
     def _report(self, delivery: Delivery, error: KafkaError | None, message: object) -> None:
         if error is None:

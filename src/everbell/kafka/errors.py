@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError
 
 from everbell.core.retry import Outcome
 
-_NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
+NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
 TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 _FORBIDDEN = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 _WRONG = frozenset(
@@ -23,7 +23,7 @@ _GIVEN_UP = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 def outcome_of(error: KafkaError, topic: str, timeout_ms: int) -> Outcome:
     """What becomes of an event whose record could not be delivered to a topic."""
     code, text = error.code(), error.str()
-    if code in _NO_TOPIC:
+    if code in NO_TOPIC:
         return Outcome("refused", f"there is no topic {topic!r}: create it, then redrive the event", code)
     if code in TOO_LARGE:
         return Outcome("refused", f"the record is larger than the topic {topic!r} allows (max.message.bytes)", code)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -20,6 +21,10 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from everbell.kafka.settings import KafkaCluster
 
 _log = logging.getLogger("everbell.kafka")
+
+library_log = logging.getLogger("everbell.kafka.librdkafka")
+"""What librdkafka says itself. Properties are for producers and consumers together, and each says so of the other's."""
+library_log.addFilter(lambda record: not record.getMessage().startswith("CONFWARN"))
 
 BUSY_S = 0.003
 IDLE_S = 1.0
@@ -73,7 +78,7 @@ class Outlet:
         if not batches:
             own["batch.num.messages"] = 1
         config = client_config(cluster, own) | {"error_cb": self._heard}
-        self._producer = Producer(config, logger=_log)
+        self._producer = Producer(config, logger=library_log)
         self._on_reports = on_reports
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -131,6 +136,11 @@ class Outlet:
         self._polls_soon = self.under_way > 0
         self._poll_within(BUSY_S if self._polls_soon else IDLE_S)
 
+    async def look_for(self, topic: str, timeout_ms: int) -> None:
+        """Ask the brokers whether there is a topic; from then on `produce` goes by that."""
+        with suppress(KafkaException):
+            await asyncio.to_thread(self._producer.list_topics, topic, timeout_ms / 1_000)
+
     async def close(self) -> None:
         """Forget what is under way."""
         if self._timer is not None:
@@ -160,7 +170,7 @@ def _give_up(producer: Producer) -> None:
 
 def check_cluster(cluster: KafkaCluster) -> None:
     """Raises `KafkaException` where a property is unknown or wrong; nothing is asked of the brokers."""
-    Producer(client_config(cluster, _PRODUCER), logger=_log)
+    Producer(client_config(cluster, _PRODUCER), logger=library_log)
 
 
 def what_is_wrong(error: KafkaException) -> KafkaError:

@@ -25,7 +25,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from everbell.engine.port import OperationsPort
 from everbell.errors import EverbellError, InvalidInput
 from everbell.kafka.dead_letters import DeadLetters
-from everbell.kafka.outlet import client_config
+from everbell.kafka.outlet import client_config, library_log
 from everbell.kafka.record import Asked, Poison, Record, RecordReader
 from everbell.kafka.settings import KafkaSettings
 
@@ -61,7 +61,7 @@ class KafkaSource:
     ) -> None:
         cluster = settings.clusters[""]
         own = client_config(cluster, _CONSUMER) | {"group.id": settings.group, "error_cb": self._heard}
-        self._consumer = Consumer(own, logger=_log)
+        self._consumer = Consumer(own, logger=library_log)
         self._topics = [topic.name for topic in settings.topics]
         self._operations = operations
         self._read = reader.read

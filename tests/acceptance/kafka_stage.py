@@ -1,0 +1,89 @@
+"""Everbell between two topics, and what became of each record, told to the checker.
+
+Records are told apart by their payload. Those of one key are written in order and have to come out in order; the
+checker judges the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.acceptance.machine import PATIENCE_S, now_ms, until
+from tests.checker import Asked, Checker, Seen
+from tests.services.kafka import KafkaServer
+from tests.services.topics import Got, Topics
+
+# What a cluster that serves people takes tens of seconds for.
+PROPERTIES = """\
+session.timeout.ms=1500
+heartbeat.interval.ms=300
+topic.metadata.refresh.interval.ms=500
+auto.commit.interval.ms=200
+"""
+RETRY = {"max_attempts": 100, "backoff": "50ms", "max_backoff": "500ms"}
+
+
+class KafkaStage:
+    """A topic in, a topic out and one for what is refused."""
+
+    def __init__(self, folder: Path, server: KafkaServer, partitions: int = 4) -> None:
+        self.topics = topics = Topics(server)
+        self.source, self.sink, self.refused = topics.new(partitions), topics.new(partitions), topics.new()
+        self.group = server.fresh_name()
+        self.checker = Checker()
+        self.written = 0
+        properties = folder / "kafka.properties"
+        properties.write_text(PROPERTIES)
+        self.out_options = ["--kafka-brokers", server.address, "--kafka-properties", str(properties)]
+        """For a server that only writes."""
+        self.options = [*self.out_options, "--kafka-topics", self.source, "--kafka-group", self.group]
+        self.options += ["--kafka-dead-letters", self.refused]
+
+    def write(self, count: int, keys: int = 0, lead_ms: int = 0) -> None:
+        """Write so many more records, due after `lead_ms`; with `keys`, in so many keys."""
+        for _ in range(count):
+            index, self.written = self.written, self.written + 1
+            key = f"key-{index % keys}" if keys else None
+            now = now_ms()
+            event = {"to": f"kafka://{self.sink}", "in": lead_ms / 1_000, "payload": index, "retry": RETRY}
+            asked = Asked(str(index), now + lead_ms, str(index).encode(), None, index, acknowledged_at=now)
+            self.checker.ask(asked)
+            self.topics.send(self.source, json.dumps(event).encode(), key=key and key.encode(), timestamp=now)
+        self.topics.flush()
+
+    def judge(self, restarts: int = 0, *, is_disturbed: bool = False) -> list[Got]:
+        """Wait until everything came out, and judge. Where brokers were disturbed, a report may have been lost."""
+        got = self.topics.read_until(self.sink, lambda so_far: len({one.value for one in so_far}) >= self.written)
+        for one in got:
+            attempt, epoch = int(one.headers["everbell-attempt"]), int(one.headers["everbell-epoch"])
+            name = one.value.decode()
+            seen = Seen(name, 1, attempt, epoch, one.value, one.at, one.at, accepted=True, answer_lost=is_disturbed)
+            self.checker.see(seen)
+        self.checker.restarts = restarts
+        assert self.checker.violations() == []
+        self.assert_in_order(got)
+        return got
+
+    def until_read(self) -> None:
+        """Wait until the group has committed all that was written."""
+        until(
+            lambda: self.topics.committed(self.source, self.group) >= self.written,
+            lambda: f"{self.written} records read: {self.topics.committed(self.source, self.group)}",
+            PATIENCE_S,
+        )
+
+    @staticmethod
+    def assert_in_order(got: Sequence[Got]) -> None:
+        """The first deliveries of each key are in order; a key is always in the same partition."""
+        by_key: dict[bytes, dict[int, Got]] = {}
+        for one in sorted(got, key=lambda one: one.offset):
+            if one.key is not None:
+                by_key.setdefault(one.key, {}).setdefault(int(one.value), one)
+        for key, first in by_key.items():
+            story = [
+                (number, one.headers["everbell-epoch"], one.headers["everbell-attempt"], one.at, one.headers["ce_id"])
+                for number, one in first.items()
+            ]
+            assert list(first) == sorted(first), f"{key!r} (number, epoch, attempt, at): {story}"

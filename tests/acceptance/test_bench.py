@@ -56,3 +56,13 @@ def test_a_database_is_measured_beside_bare_copy(tmp_path: Path) -> None:
         "bare COPY, then DELETE",
     ]
     assert all(figure["value"] > 0 for figure in report["figures"])
+
+
+def test_kafka_is_measured_beside_a_bare_loop(tmp_path: Path) -> None:
+    url = shared.kafka().url
+    report = json.loads(bench(tmp_path, "--events", "2000", "--json", "--only", "kafka", "--kafka", url))
+
+    (figure,) = report["figures"]
+    assert figure["baselines"][0]["what"] == "bare loop: consume and produce"
+    assert figure["value"] > 0
+    assert not os.listdir(tmp_path)

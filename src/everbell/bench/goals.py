@@ -15,6 +15,7 @@ LATE_HANDLER = Goal("lateness p99 at 10,000/s, in process", "ms", 10, 3, more_is
 LATE_HTTP = Goal("lateness p99 at 10,000/s, over HTTP", "ms", 10, 3, more_is_better=False)
 PG_INGEST = Goal("PostgreSQL: bulk ingest over HTTP, durable", "events/s", 50_000)
 PG_WHOLE = Goal("PostgreSQL: whole path in process: in, stored, delivered, finished", "events/s", 30_000)
+KAFKA = Goal("from Kafka through RocksDB to Kafka", "events/s", 30_000)
 MEMORY = Goal("memory with {count} pending", "MB", 400, 200, more_is_better=False)
 RESTART = Goal("restart with {count} pending: first delivery", "s", 2, 0.5, more_is_better=False)
 HERD = Goal("{count} due in the same second: all delivered", "events/s")

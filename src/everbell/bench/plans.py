@@ -109,6 +109,17 @@ class CopyPlan(Struct, frozen=True):
     finish: bool = False
 
 
+class KafkaPlan(Struct, frozen=True):
+    """Write so many events that are for a target into a topic; with a group, pass a topic on to another one."""
+
+    brokers: str
+    topic: str
+    to: str
+    events: int
+    group: str = ""
+    due_at: int = 0
+
+
 class ProgramPlan(Struct, frozen=True):
     """An engine with an async handler inside a program, on the store of a URL."""
 

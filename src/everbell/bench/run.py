@@ -16,6 +16,7 @@ from everbell.bench.figures import Figure
 from everbell.bench.guarded import guarded
 from everbell.bench.herd import herd
 from everbell.bench.ingest import ingest, single
+from everbell.bench.kafka import kafka
 from everbell.bench.late import late
 from everbell.bench.pending import pending
 from everbell.bench.postgres import postgres
@@ -38,13 +39,15 @@ MEASUREMENTS: dict[str, Measurement] = {
     "recurring": recurring,
     "guarded": guarded,
     "postgres": postgres,
+    "kafka": kafka,
 }
 """In the order in which they are made."""
 
 
 def names_of(only: Sequence[str] | None, scene: Scene) -> list[str]:
     """What was asked for, or everything that can be measured here."""
-    return list(only or (name for name in MEASUREMENTS if name != "postgres" or scene.postgres))
+    missing = {name for name, place in (("postgres", scene.postgres), ("kafka", scene.kafka)) if not place}
+    return list(only or (name for name in MEASUREMENTS if name not in missing))
 
 
 class Machine(Struct, frozen=True):

@@ -29,6 +29,8 @@ class Scene(Struct, frozen=True):
     """What was asked for; None leaves the choice to the measurement."""
     postgres: str | None
     """The URL of a database to measure with; None: what needs one is left out."""
+    kafka: str | None
+    """Brokers to measure with; None: what needs them is left out."""
     progress: Callable[[str, int], Progress]
     """Given what is being done and how many events it takes, returns whom to tell how many are done."""
 

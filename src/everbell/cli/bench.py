@@ -28,6 +28,7 @@ examples:
   everbell bench --quick                         everything, smaller, in about a minute
   everbell bench --only ingest --only late
   everbell bench --only postgres --postgres postgresql://user@localhost/test
+  everbell bench --only kafka --kafka localhost:9092
   everbell bench --json > figures.json
   everbell bench --plot figures.svg              needs matplotlib: pip install 'everbell[bench]'
 
@@ -53,6 +54,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument("--events", metavar="N", type=positive, help="so many events in each measurement")
     parser.add_argument("--gateways", metavar="N", type=_count, help="gateways of the server (0 and 1 are compared)")
     parser.add_argument("--postgres", metavar="URL", help="measure with this database, too (in schemas of its own)")
+    parser.add_argument("--kafka", metavar="HOST:PORT", help="measure with this Kafka, too (in topics of its own)")
     parser.add_argument("--plot", metavar="FILE", help="draw the rates into this file (.svg, .png)")
     add_json_option(parser)
 
@@ -62,7 +64,11 @@ def run_bench(args: argparse.Namespace, *, shows_progress: bool = True) -> Repor
     signal.signal(signal.SIGTERM, _end)
     machine = describe_machine()
     scene = Scene(
-        scale_of(quick=args.quick, events=args.events), args.gateways, args.postgres, _Bars(shows_progress).begin
+        scale_of(quick=args.quick, events=args.events),
+        args.gateways,
+        args.postgres,
+        args.kafka,
+        _Bars(shows_progress).begin,
     )
     figures: list[Figure] = []
     failures: list[str] = []

@@ -93,6 +93,23 @@ def test_dead_events_get_another_chance(everbell: CommandLine, server: ServerPro
     assert (hopeless.code, hopeless.out) == (1, "")
 
 
+def test_an_event_is_tried_out_and_rung(everbell: CommandLine, server: ServerProcess, port: int) -> None:
+    hook = f"http://127.0.0.1:{port}/hook"
+    assert everbell("schedule", "1", "--at", FAR, "--to", hook, "--id", "hook", "--retry-attempts", "1").code == 0
+    tried = everbell("deliver", "hook", "--dry-run")
+    assert tried.code == 1
+    assert tried.out.startswith("hook: failed, connect: ")
+    assert everbell("show", "hook", "--json").documents[0]["status"] == "scheduled"
+    assert everbell("schedule", "1", "--at", FAR, "--to", "queue:now", "--id", "now").code == 0
+    assert everbell("deliver", "now").out == "now rings now\n"
+    with Client(server.url) as client:
+        (lease,) = client.lease("now", wait="20s")
+        client.ack("now", [lease.token])
+    late = everbell("deliver", "now")
+    assert (late.code, late.out) == (1, "")
+    assert "everbell deliver: the event is already delivered" in late.err
+
+
 def test_a_reader_that_had_enough(server: ServerProcess) -> None:
     with Client(server.url) as client:
         client.schedule_many(

@@ -27,6 +27,7 @@ COMMANDS = {
     "show": "everbell.cli.look",
     "cancel": "everbell.cli.change",
     "reschedule": "everbell.cli.change",
+    "deliver": "everbell.cli.deliver",
     "redrive": "everbell.cli.change",
     "discard": "everbell.cli.change",
     "unblock": "everbell.cli.change",

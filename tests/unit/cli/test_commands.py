@@ -346,3 +346,14 @@ def test_a_reader_that_went_away_is_no_error(tmp_path: Path) -> None:
         sys.stdout.close()
     finally:
         sys.stdout = before
+
+
+def test_deliver_and_its_trial(play: Any) -> None:
+    assert play(["deliver", "ev_1"], Answer(200, EVENT)).out == "ev_1 rings now\n"
+    fine = play(["deliver", "ev_1", "--dry-run"], Answer(200, {"outcome": {"result": "delivered", "code": 204}}))
+    assert (fine.code, fine.out) == (0, "ev_1: delivered, 204\n")
+    failed = Answer(200, {"outcome": {"result": "failed", "reason": "HTTP 503\x1b", "code": 503}})
+    played = play(["deliver", "ev_1", "--dry-run"], failed)
+    assert played.code == 1
+    assert "\x1b" not in played.out
+    assert play(["deliver", "ev_1", "--dry-run", "--json"], failed).documents[0]["code"] == 503

@@ -165,9 +165,11 @@ class Floor:
     def is_behind_others(self, event: Event) -> bool:
         """Whether others of its key may come before it that were left in the store, or that are not read yet."""
         partition = self._partitions[event.partition]
-        return not partition.covers(event, self._near_at()) or any(
-            skip.concerns(event) for skip in partition.skips.values()
-        )
+        return not partition.covers(event, self._near_at()) or self.is_behind_left(event)
+
+    def is_behind_left(self, event: Event) -> bool:
+        """Whether others of its key may come before it that were left in the store."""
+        return any(skip.concerns(event) for skip in self._partitions[event.partition].skips.values())
 
     def admit_to_lane(self, event: Event) -> Entry | None:
         """Take in an event that waited in its key's line; None when it is in memory already. Lanes bound how many."""

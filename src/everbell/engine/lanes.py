@@ -70,7 +70,7 @@ class Lanes:
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._marked = KeyFilter(_FILTER_BITS)
         self._left: dict[int, list[tuple[str, str]]] = {}
-        """Lines without a head, found at the start, by partition."""
+        """Lines without a head, found at the start or stopped since, by partition."""
 
     async def recover(self, partition: int) -> None:
         """Learn which keys are marked, and which lines have no head. To be called as a read of the scribe."""
@@ -248,7 +248,8 @@ class Lanes:
         if lane.asking or (lane.away and (not lane.line or min(map(_order, lane.away)) < _order(lane.line[0]))):
             return  # Whoever is awaited sets the line going.
         if lane.line:
-            self._lead(lane, lane.line.pop(0))
+            if not self._gives_way(lane):
+                self._lead(lane, lane.line.pop(0))
         elif lane.horizon is not None:
             self._read_on(lane)
         else:
@@ -256,12 +257,32 @@ class Lanes:
             if lane.marked:
                 self._scribe.submit([Unblock(lane.partition, lane.tenant, lane.key)], _stored, must=True)
 
-    def _mark_crowded(self, lane: Lane) -> None:
-        """The line is too long for memory: mark the key, and send the line to the store."""
+    def _gives_way(self, lane: Lane) -> bool:
+        """Whether an event that had to stay in the store comes before the line: then the line goes back there.
+
+        That may be the next occurrence of the last head, which was due at once and found no room.
+        """
+        if not self._floor.is_behind_left(lane.line[0].event):
+            return False
+        del self._lanes[lane.tenant, lane.key]
+        for entry in lane.line:
+            if entry.event.state == "waiting" or not self._floor.give_way(entry):
+                self._mark(lane)
+                self._spill(lane, entry)
+        if lane.marked:
+            # Whatever comes first sets the line going when it is due, unless somebody cancels it.
+            self._left.setdefault(lane.partition, []).append((lane.tenant, lane.key))
+        return True
+
+    def _mark(self, lane: Lane) -> None:
         if not lane.marked:
             lane.marked = True
             self._marked.add(lane.tenant, lane.key)
             self._scribe.submit([Block(lane.partition, lane.tenant, lane.key, NOBODY)], _stored, must=True)
+
+    def _mark_crowded(self, lane: Lane) -> None:
+        """The line is too long for memory: mark the key, and send the line to the store."""
+        self._mark(lane)
         lane.horizon = _NOTHING
         self._spill_line(lane)
 

@@ -146,7 +146,7 @@ lock: ## Write the lock files again from pyproject.toml; ARGS=--upgrade takes th
 	compile() { "$$tool/bin/uv" pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-header --no-annotate $(ARGS) "$$@"; }; \
 	sed -n 's/^requires = \["\(.*\)"\]$$/\1/p' pyproject.toml | compile - --output-file $(LOCKS)/build.lock; \
-	compile pyproject.toml --extra kafka --extra postgres --extra zookeeper --output-file $(LOCKS)/runtime.lock; \
+	compile pyproject.toml --extra cassandra --extra kafka --extra postgres --extra zookeeper --output-file $(LOCKS)/runtime.lock; \
 	compile pyproject.toml --extra dev --constraints $(LOCKS)/runtime.lock --output-file $(LOCKS)/dev.lock; \
 	compile pyproject.toml --extra kafka --extra otel --extra postgres --extra zookeeper --constraints $(LOCKS)/dev.lock \
 		--output-file $(LOCKS)/image.lock; \

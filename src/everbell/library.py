@@ -100,7 +100,9 @@ class Everbell(AsyncClient):
         if self._engine is not None:
             raise EverbellError("this Everbell has been started")
         store = (
-            open_store(self._store, relaxed=self._tenants.is_relaxed) if isinstance(self._store, str) else self._store
+            open_store(self._store, relaxed=self._tenants.is_relaxed, level=self._tenants.level)
+            if isinstance(self._store, str)
+            else self._store
         )
         is_node = isinstance(self._store, str)
         wanted = self._traces_to

@@ -61,7 +61,11 @@ class SettingsError(EverbellError):
 
 SETTINGS: tuple[Setting, ...] = (
     Setting(
-        "store", "rocksdb:./everbell-data", str, "where events are kept: rocksdb:PATH, postgresql://… or memory:", "URL"
+        "store",
+        "rocksdb:./everbell-data",
+        str,
+        "where events are kept: rocksdb:PATH, postgresql://…, cassandra://… or memory:",
+        "URL",
     ),
     Setting("log", "", str, "where the cluster's log is kept: a URL as for --store, or zookeeper://HOST,…/PATH", "URL"),
     Setting(
@@ -294,8 +298,8 @@ def _refuse_a_lonely_store(store: str, log: str) -> None:
     """A store that only one process can open is no place for what several nodes own in turn."""
     if store.partition(":")[0] in ONE_PROCESS and log.partition(":")[0] not in ("", *ONE_PROCESS):
         raise SettingsError(
-            "--log: a cluster of several nodes needs a store that they share, such as postgresql://…; with"
-            f" {store.partition(':')[0]}: the log lives beside the store, so leave --log out"
+            "--log: a cluster of several nodes needs a store that they share, such as postgresql://… or cassandra://…;"
+            f" with {store.partition(':')[0]}: the log lives beside the store, so leave --log out"
         )
 
 

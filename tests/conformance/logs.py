@@ -65,6 +65,7 @@ PLACES: dict[str, Callable[[Path], Place]] = {
     "memory": lambda path: MemoryPlace(),
     "local": lambda path: LocalPlace(f"rocksdb:{path}"),
     "postgres": lambda path: UrlPlace(shared.postgres().fresh_schema()),
+    "cassandra": lambda path: UrlPlace(shared.cassandra().fresh_store()),
     "zookeeper": lambda path: UrlPlace(shared.zookeeper().fresh_path()),
 }
 

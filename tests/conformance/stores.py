@@ -11,6 +11,7 @@ import pytest
 from everbell.core.event import End, Event, Record
 from everbell.core.ids import make_id, partition_of
 from everbell.core.time import HOUR_MS
+from everbell.stores.cassandra import CassandraStore
 from everbell.stores.memory import MemoryStore
 from everbell.stores.port import Filter, Finish, Store
 from everbell.stores.postgres import PostgresStore
@@ -29,6 +30,7 @@ STORES: dict[str, Opener] = {
     "memory": lambda path: MemoryStore(PARTITIONS),
     "rocksdb": lambda path: RocksdbStore(str(path / "store"), partitions=PARTITIONS),
     "postgres": lambda path: _open_postgres(path),
+    "cassandra": lambda path: _open_cassandra(path),
 }
 _schemas: dict[Path, str] = {}
 
@@ -40,13 +42,26 @@ def _open_postgres(path: Path) -> Store:
     return PostgresStore(_schemas[path], partitions=PARTITIONS)
 
 
+def open_crowded(path: Path) -> Store:
+    """A Cassandra store whose shards are full with two events."""
+    return _open_cassandra(path, "&shard_events=2")
+
+
+def _open_cassandra(path: Path, options: str = "") -> Store:
+    """Each folder stands for a store of its own, in tables that all share."""
+    if (path / "cassandra") not in _schemas:
+        _schemas[path / "cassandra"] = shared.cassandra().fresh_store()
+    return CassandraStore(_schemas[path / "cassandra"] + options, partitions=PARTITIONS)
+
+
 def openers() -> dict[str, Opener]:
-    """All stores that can be had here."""
+    """The stores that can be had here and are quick enough to run all programs."""
+    chosen = {name: STORES[name] for name in ("memory", "rocksdb", "postgres")}
     try:
         shared.postgres()
     except pytest.skip.Exception:
-        return {name: opener for name, opener in STORES.items() if name != "postgres"}
-    return STORES
+        del chosen["postgres"]
+    return chosen
 
 
 def event(sequence: int, *, id: str | None = None, key: str | None = None, due_in: int = 0, **fields: Any) -> Event:

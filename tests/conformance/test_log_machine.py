@@ -135,7 +135,9 @@ async def _read(log: Log, after: int, limit: int) -> list[Entry] | None:
         return None
 
 
-@pytest.mark.parametrize(("name", "examples"), [("memory", 80), ("local", 40), ("postgres", 8), ("zookeeper", 10)])
+@pytest.mark.parametrize(
+    ("name", "examples"), [("memory", 80), ("local", 40), ("postgres", 8), ("zookeeper", 10), ("cassandra", 2)]
+)
 def test_random_programs_show_the_same_on_a_log_and_on_the_model(name: str, examples: int) -> None:
     # A place is asked for before Hypothesis begins, so that a server that cannot be had skips the test.
     make = PLACES[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from contextlib import ExitStack
 
+from tests.services.cassandra import CassandraServer
 from tests.services.kafka import KafkaServer
 from tests.services.postgres import PostgresServer
 from tests.services.process import ServiceMissing
@@ -13,7 +14,7 @@ from tests.services.zookeeper import ZookeeperServer
 
 def main() -> None:
     with ExitStack() as running:
-        for kind in (PostgresServer, ZookeeperServer, KafkaServer):
+        for kind in (PostgresServer, ZookeeperServer, KafkaServer, CassandraServer):
             try:
                 server = running.enter_context(kind())
             except ServiceMissing as missing:

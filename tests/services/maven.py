@@ -62,7 +62,9 @@ class Distribution:
 # The second archive is what the server logs with: the first has only the interface.
 KAFKA = Distribution("kafka", "4.1.0", ("org.apache.kafka:kafka_2.13:4.1.0", "org.slf4j:slf4j-simple:1.7.36"))
 
-DISTRIBUTIONS = (KAFKA,)
+CASSANDRA = Distribution("cassandra", "5.0.2", ("org.apache.cassandra:cassandra-all:5.0.2",))
+
+DISTRIBUTIONS = (KAFKA, CASSANDRA)
 
 
 def java() -> str:

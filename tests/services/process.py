@@ -81,7 +81,7 @@ class ServerProcess(ABC):
             self._prepared = True
         with self.log_file.open("ab") as log:
             self._process = _starter.submit(self._spawn, log.fileno()).result()
-        self._until(self.is_ready, "ready")
+        self.until(self.is_ready, "ready")
         return self.url
 
     def _spawn(self, log: int) -> subprocess.Popen[bytes]:
@@ -112,7 +112,7 @@ class ServerProcess(ABC):
         self._process = None
         self._frozen = []
         # Its children are not ours: they are gone when the system says so.
-        self._until(lambda: not any(map(_is_alive, family)), "gone")
+        self.until(lambda: not any(map(_is_alive, family)), "gone")
 
     def restart(self) -> str:
         """Stop it and start it again."""
@@ -188,7 +188,8 @@ class ServerProcess(ABC):
         first = self._running().pid
         return [first, *(pid for pid, parent in _parents() if parent == first)]
 
-    def _until(self, look: Callable[[], bool], what: str) -> None:
+    def until(self, look: Callable[[], bool], what: str) -> None:
+        """Look again and again, until it is as it should be."""
         deadline = time.monotonic() + PATIENCE_S
         while not look():
             ended = self._process is not None and self._process.poll() is not None

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import pytest
 
+from tests.services.cassandra import CassandraServer
 from tests.services.kafka import KafkaServer
 from tests.services.postgres import PostgresServer
 from tests.services.process import ServerProcess, ServiceMissing
@@ -55,6 +56,12 @@ def kafka() -> KafkaServer:
 def fragile_kafka() -> KafkaServer:
     """Another Kafka, which a test may stop, kill and freeze; whoever does so starts it again."""
     return _started(had(KafkaServer))
+
+
+@cache
+def cassandra() -> CassandraServer:
+    """The shared Cassandra."""
+    return _started(had(CassandraServer))
 
 
 def _started(server: S) -> S:

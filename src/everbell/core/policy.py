@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from everbell.core.spec import RetrySpec, retry_of
 from everbell.core.target import group_of
-from everbell.core.tenant import BreakerPolicy, Limits, Tenant, check_tenant_name
+from everbell.core.tenant import BreakerPolicy, Consistency, Limits, Tenant, check_tenant_name
 from everbell.core.time import Duration, format_duration, parse_duration
 from everbell.errors import InvalidInput
 
@@ -57,7 +57,7 @@ class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
     breaker: BreakerSpec | None = None
     batch: Annotated[int, Meta(ge=1, le=1_000)] = 1
     mode: Literal["binary", "structured", "payload"] = "binary"
-    consistency: Literal["strict", "relaxed"] = "strict"
+    consistency: Consistency = "strict"
     secrets: tuple[str, ...] = ()
     limits: LimitsSpec = LimitsSpec()
 

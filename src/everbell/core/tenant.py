@@ -18,6 +18,10 @@ BEYOND_HORIZON = "lies beyond the tenant's horizon"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 
+Consistency = Literal["strict", "relaxed", "ONE", "LOCAL_ONE", "QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "ALL"]
+"""When something is acknowledged. The words in capitals are Cassandra's; elsewhere they mean what `strict` does."""
+
+
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The largest of everything that a tenant may send. There is a limit on everything."""
 
@@ -69,8 +73,9 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How many events may travel in one POST in the CloudEvents batch format; 1: each alone."""
     mode: Literal["binary", "structured", "payload"] = "binary"
     """How an event travels alone: CloudEvents in headers or as one JSON document, or the payload without them."""
-    consistency: Literal["strict", "relaxed"] = "strict"
-    """Whether an acknowledged event is on disk, or will be within a moment."""
+    consistency: Consistency = "strict"
+    """Whether an acknowledged event is on disk, or will be within a moment; or how many replicas have it, where the
+    store has replicas."""
     secrets: tuple[str, ...] = ()
     """Secrets (`whsec_…`) that sign deliveries; several while a secret rotates."""
     limits: Limits = Limits()
@@ -110,6 +115,11 @@ class Tenants:
     def policy(self, name: str) -> Tenant:
         """The policy of `name`, which has been checked by `check_tenant_name`."""
         return self._named.get(name) or self._unnamed(name)
+
+    def level(self, name: str) -> str | None:
+        """How many replicas have to have what it stores, in Cassandra's words; None for the usual number."""
+        consistency = self.policy(name).consistency
+        return None if consistency in ("strict", "relaxed") else consistency
 
     def is_relaxed(self, name: str) -> bool:
         """Whether it accepts that what it stored last is lost when a machine fails."""

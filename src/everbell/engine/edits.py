@@ -17,7 +17,7 @@ from everbell.engine.intake import not_owner
 from everbell.engine.lanes import NOBODY, Lanes
 from everbell.engine.partition import Partition
 from everbell.engine.scribe import Scribe, failing
-from everbell.errors import Conflict, EverbellError, NotFound, StoreError, VersionMismatch
+from everbell.errors import Conflict, EverbellError, NotFound, StoreError, StoreUnavailable, VersionMismatch
 from everbell.stores.port import Block, Change, Move, Refusal, Store
 
 Edit = Callable[[Event], Change]
@@ -110,6 +110,8 @@ class Edits:
         stored: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def finish(result: Mapping[int, Refusal] | StoreError) -> None:
+            if not isinstance(result, StoreError) and 0 in result and result[0].unmet:
+                result = StoreUnavailable(result[0].unmet)
             if isinstance(result, StoreError):
                 self._put_back(entry, was)
             else:

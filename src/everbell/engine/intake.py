@@ -20,7 +20,7 @@ from everbell.engine.partition import Partition
 from everbell.engine.quotas import Quotas
 from everbell.engine.scribe import GROUP_CHANGES_MAX, Scribe
 from everbell.entropy import Entropy
-from everbell.errors import EverbellError, NotOwner, StoreError
+from everbell.errors import EverbellError, NotOwner, StoreError, StoreUnavailable
 from everbell.stores.port import SEQUENCES_AT_ONCE, Add, Refusal
 
 if TYPE_CHECKING:
@@ -194,6 +194,8 @@ class Intake:
         if refusal is None:
             self._floor.arrive(event)
             return event
+        if refusal.unmet:
+            return StoreUnavailable(refusal.unmet)
         return not_owner(event.partition) if refusal.existing is None else Taken(refusal.existing)
 
 

@@ -14,8 +14,8 @@ ANSWER_S = 5.0
 """How long a server may take for one answer, before it is taken for lost."""
 
 _KNOWN = (
-    "rocksdb:PATH (beside a store, for one process), postgresql://…, zookeeper://host:port,host:port/path and "
-    "memory: (gone with the process)"
+    "rocksdb:PATH (beside a store, for one process), postgresql://…, cassandra://…, "
+    "zookeeper://host:port,host:port/path and memory: (gone with the process)"
 )
 
 
@@ -34,6 +34,8 @@ async def open_log(url: str, *, timeout_s: float = ANSWER_S) -> Log:
         return LocalLog(Path(rest))
     if scheme in ("postgresql", "postgres"):
         return await _open_postgres(url, timeout_s)
+    if scheme == "cassandra":
+        return await _open_cassandra(url, timeout_s)
     if scheme == "zookeeper":
         return await _open_zookeeper(url, timeout_s)
     raise LogUnusable(f"a URL that begins with {scheme[:20]!r} names no log that is known here; there are {_KNOWN}")
@@ -51,6 +53,24 @@ async def _open_postgres(url: str, timeout_s: float) -> Log:
     except StoreUnusable as refused:
         raise LogUnusable(str(refused)) from None
     await log.open()
+    return log
+
+
+async def _open_cassandra(url: str, timeout_s: float) -> Log:
+    try:
+        from everbell.logs.cassandra import CassandraLog
+        from everbell.stores.cassandra_address import read_address
+    except ModuleNotFoundError as missing:
+        raise _without_driver("acsylla", "cassandra", missing) from missing
+    try:
+        log = CassandraLog(read_address(url), timeout_s)
+    except StoreUnusable as refused:
+        raise LogUnusable(str(refused)) from None
+    try:
+        await log.open()
+    except BaseException:
+        await log.close()
+        raise
     return log
 
 

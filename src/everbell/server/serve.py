@@ -33,6 +33,7 @@ def serve(settings: Settings) -> int:
             partitions=settings.partitions,
             reserve_bytes=settings.reserve_disk_bytes,
             relaxed=settings.tenants.is_relaxed,
+            level=settings.tenants.level,
         )
         log = await open_log(settings.log)
         collect_rarely()

@@ -86,6 +86,9 @@ class Refusal(Struct, frozen=True):
     """Why a change was not made: `existing` has the id, or (None) the event is no longer what the change names."""
 
     existing: Event | Record | None
+    unmet: str = ""
+    """Why nothing was done, when that lies with the store: what the tenant wants of it cannot be had now. Only of
+    changes that users ask for, which can be refused."""
 
 
 class Poison(Struct, frozen=True):

@@ -10,32 +10,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from everbell.core.event import Event, Record
+from everbell.stores.places import FIRST, NUMBER_MAX, Place, read_place, write_place
 from everbell.stores.port import Filter, Found
 from everbell.stores.postgres_link import Connection
 from everbell.stores.rows import BadRow, encode, read_event, read_record
-from everbell.stores.semantics import EXAMINED_MAX, Space, bad_cursor, matches, read_cursor, spaces_of, write_cursor
+from everbell.stores.semantics import EXAMINED_MAX, Space, matches, read_cursor, spaces_of, write_cursor
 
 SLICE = 2_000
 """Rows that are examined by one statement."""
-
-Place = tuple[Any, ...]
-
-_PLACES: dict[Space, msgspec.msgpack.Decoder[Any]] = {
-    "E": msgspec.msgpack.Decoder(tuple[int, int]),
-    "W": msgspec.msgpack.Decoder(tuple[int, str, int, int]),
-    "D": msgspec.msgpack.Decoder(tuple[int, int]),
-    "H": msgspec.msgpack.Decoder(tuple[int, str, int]),
-}
-_FIRST: dict[Space, Place] = {
-    "E": (-1, -1),
-    "W": (-1, "", -1, -1),
-    "D": (-1, -1),
-    "H": ((1 << 31) - 1, "", -1),
-}
-_NUMBER_MAX = (1 << 63) - 1
 
 _SCHEDULED = """
     SELECT s.run_at, s.sequence, CASE WHEN position($1 IN s.body) > 0 THEN s.body END AS body, p.partition
@@ -104,7 +87,7 @@ class Search:
     async def run(self, cursor: str | None, limit: int) -> Found:
         """Collect up to `limit` matches, or what is found among `EXAMINED_MAX` rows."""
         first, raw = read_cursor(self._filter, cursor)
-        place = _read_place(first, raw)
+        place = read_place(first, raw)
         if "\0" in self._filter.tenant + (self._filter.key or ""):
             return Found([], None)  # No name has it, and the server refuses to look for it.
         spaces = spaces_of(self._filter)
@@ -116,13 +99,13 @@ class Search:
                 for place, body in rows:
                     self._keep(space, body, found)
                     if len(found) >= limit:
-                        return Found(found, write_cursor(space, msgspec.msgpack.encode(place)))
+                        return Found(found, write_cursor(space, write_place(place)))
                 examined += len(rows)
                 if is_last:
                     break
                 if examined >= EXAMINED_MAX:
-                    return Found(found, write_cursor(space, msgspec.msgpack.encode(place)))
-            place = _FIRST["W"]
+                    return Found(found, write_cursor(space, write_place(place)))
+            place = FIRST["W"]
         return Found(found, None)
 
     def _keep(self, space: Space, body: bytes | None, found: list[Event | Record]) -> None:
@@ -136,7 +119,7 @@ class Search:
             found.append(event)
 
     async def _scheduled(self, place: Place) -> Slice:
-        start = max(place, ((self._filter.from_at or 0) - 1, _NUMBER_MAX))
+        start = max(place, ((self._filter.from_at or 0) - 1, NUMBER_MAX))
         rows = await self._connection.fetch(
             _SCHEDULED, encode(self._filter.tenant), self._partitions, *start, self._depth
         )
@@ -148,7 +131,7 @@ class Search:
             # A forged place may name another key; it is only ever continued in the line of the filter.
             return _whole(await self._connection.fetch(_LINE, tenant, partition, key, *place[2:], SLICE), 4)
         own = [number for number in self._partitions if number >= place[0]]
-        starts = [place if number == place[0] else (number, *_FIRST["W"][1:]) for number in own]
+        starts = [place if number == place[0] else (number, *FIRST["W"][1:]) for number in own]
         columns = map(list, zip(*starts, strict=True)) if starts else ([], [], [], [])
         rows = await self._connection.fetch(_WAITING, tenant, *columns, self._depth)
         return self._cut([((*row,)[:4], row["body"], row["partition"]) for row in rows])
@@ -173,18 +156,3 @@ class Search:
 
 def _whole(rows: Sequence[Any], width: int) -> Slice:
     return [((*row,)[:width], row["body"]) for row in rows], len(rows) < SLICE
-
-
-def _read_place(space: Space, raw: bytes) -> Place:
-    if not raw:
-        return _FIRST[space]
-    try:
-        place: Place = _PLACES[space].decode(raw)
-    except msgspec.DecodeError as error:
-        raise bad_cursor() from error
-    numbers = [part for part in place if isinstance(part, int)]
-    if not all(-1 <= number <= _NUMBER_MAX for number in numbers) or any("\0" in str(part) for part in place):
-        raise bad_cursor()
-    if space in "WH" and place[0] >= 1 << 31:
-        raise bad_cursor()
-    return place

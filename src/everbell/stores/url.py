@@ -10,8 +10,8 @@ from everbell.stores.memory import MemoryStore
 from everbell.stores.port import Store
 
 _KNOWN = (
-    "rocksdb:PATH (in a directory), postgresql://user@host/database (shared by several nodes) and memory: "
-    "(gone with the process)"
+    "rocksdb:PATH (in a directory), postgresql://user@host/database (shared by several nodes), "
+    "cassandra://host/keyspace (in several datacentres) and memory: (gone with the process)"
 )
 
 
@@ -21,9 +21,10 @@ def open_store(
     partitions: int = 256,
     reserve_bytes: int | None = None,
     relaxed: Callable[[str], bool] | None = None,
+    level: Callable[[str], str | None] | None = None,
 ) -> Store:
     """Open the store, or make it: then `partitions` counts. `relaxed` tells of a tenant whether it accepts that its
-    latest events are lost in a crash.
+    latest events are lost in a crash, `level` which of Cassandra's levels of consistency it wants.
 
     Raises `StoreUnusable`, `StoreUnavailable`, `StoreCorrupt` or `StoreFull`.
     """
@@ -42,6 +43,8 @@ def open_store(
         )
     if colon and scheme in ("postgresql", "postgres"):
         return _open_postgres(url, partitions, relaxed)
+    if colon and scheme == "cassandra":
+        return _open_cassandra(url, partitions, level)
     raise StoreUnusable(f"{without_password(url)!r} names no store that is known here; there are {_KNOWN}")
 
 
@@ -59,3 +62,13 @@ def _open_postgres(url: str, partitions: int, relaxed: Callable[[str], bool] | N
             raise
         raise StoreUnusable("postgresql: needs a driver: pip install 'everbell[postgres]'") from missing
     return PostgresStore(url, partitions=partitions, created_at=SystemClock().now(), relaxed=relaxed)
+
+
+def _open_cassandra(url: str, partitions: int, level: Callable[[str], str | None] | None) -> Store:
+    try:
+        from everbell.stores.cassandra import CassandraStore
+    except ModuleNotFoundError as missing:
+        if not (missing.name or "").startswith("acsylla"):
+            raise
+        raise StoreUnusable("cassandra: needs a driver: pip install 'everbell[cassandra]'") from missing
+    return CassandraStore(url, partitions=partitions, created_at=SystemClock().now(), level=level)

@@ -1,0 +1,102 @@
+"""Who may write to which partition: taking partitions, and knowing which this process holds.
+
+See `cassandra_journal` for what keeps others out. The rows of all partitions of a store lie together in Cassandra, so
+taking many is one lightweight transaction. Revoking comes first: whoever ends in between leaves partitions whose owner
+has to take them once more, and never one with two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from everbell.errors import StoreUnavailable
+from everbell.stores.cassandra_journal import Journal, fence_of
+from everbell.stores.cassandra_link import Link
+from everbell.stores.semantics import raise_if_fenced
+
+_TRIES = 20
+_TAKEN_AT_ONCE = 512
+
+FENCE = "SELECT partition, epoch, writer FROM fence WHERE store = ?"
+_TAKE = "UPDATE fence SET epoch = ?, writer = ? WHERE store = ? AND partition = ? IF epoch = ? AND writer = ?"
+_BLOCKS = "SELECT blocks FROM stores WHERE store = ?"
+_NEXT_BLOCK = "UPDATE stores SET blocks = ? WHERE store = ? IF blocks = ?"
+
+
+class Fence:
+    """The partitions that this process holds, with their epochs."""
+
+    def __init__(self, link: Link, journal: Journal) -> None:
+        self._link = link
+        self._journal = journal
+        self.held: dict[int, int] = {}
+
+    async def take(self, epochs: Mapping[int, int]) -> None:
+        """Put higher epochs in force. Raises `Fenced`."""
+        await self._take(epochs, again=False)
+
+    async def check(self, claimed: Mapping[int, int]) -> bool:
+        """Make sure that this process holds partitions by the epochs that it claims; raises `Fenced`.
+
+        An owner that was started again under its epoch takes what it held, from itself: then this returns True.
+        """
+        missing = {p: epoch for p, epoch in claimed.items() if self.held.get(p) != epoch}
+        if missing:
+            await self._take(missing, again=True)
+        return bool(missing)
+
+    async def _take(self, wanted: Mapping[int, int], *, again: bool) -> None:
+        store, me = self._link.address.store, self._journal.writer
+        for tried in range(_TRIES):
+            now = fence_of(await self._link.see(FENCE, store))
+            in_force = {p: now.get(p, (0, None))[0] for p in wanted}
+            # The answer to an earlier try may have been lost.
+            made = {p for p, epoch in wanted.items() if tried and now.get(p) == (epoch, me)}
+            late = (
+                in_force[p] != epoch if again else in_force[p] >= epoch and p not in made for p, epoch in wanted.items()
+            )
+            raise_if_fenced(sorted(p for p, is_late in zip(wanted, late, strict=True) if is_late))
+            await self._revoke({p: now[p][1] for p in wanted if p in now})
+            await self._journal.allow(wanted)
+            if await self._write(wanted, now):
+                self.held.update(wanted)
+                return
+        raise StoreUnavailable("others keep taking the same partitions at the same time: try again")
+
+    async def _revoke(self, writers: Mapping[int, int | None]) -> None:
+        by_writer: dict[int, set[int]] = {}
+        for partition, writer in writers.items():
+            if writer is not None and writer != self._journal.writer:
+                by_writer.setdefault(writer, set()).add(partition)
+        for writer, partitions in by_writer.items():
+            await self._journal.revoke(writer, partitions)
+
+    async def _write(self, wanted: Mapping[int, int], now: Mapping[int, tuple[int, int | None]]) -> bool:
+        store, me = self._link.address.store, self._journal.writer
+        statements = []
+        for partition, epoch in wanted.items():
+            seen = now.get(partition)
+            if seen == (epoch, me):
+                continue
+            before = (None, None) if seen is None else seen
+            statements.append((_TAKE, (epoch, me, store, partition, *before)))
+        for start in range(0, len(statements), _TAKEN_AT_ONCE):
+            try:
+                is_made, _ = await self._link.decide(statements[start : start + _TAKEN_AT_ONCE])
+            except StoreUnavailable:
+                return False  # It may have been made: the next look tells.
+            if not is_made:
+                return False
+        return True
+
+    async def next_block(self) -> int:
+        """The number of a block of sequences that nobody else gets."""
+        store = self._link.address.store
+        for _ in range(_TRIES):
+            rows = await self._link.see(_BLOCKS, store)
+            block = rows[0][0] + 1 if rows else 0
+            # If the answer is lost, the block may be lost, too: there are enough.
+            is_made, _ = await self._link.decide([(_NEXT_BLOCK, (block, store, block - 1))])
+            if is_made:
+                return int(block)
+        raise StoreUnavailable("others keep taking sequences at the same time: try again")

@@ -1,0 +1,180 @@
+"""Searching a Cassandra store: reading rows in order, and keeping those that match.
+
+There is no index but the primary keys, so a search reads whatever may match, in slices of a bounded number of rows.
+What lies in several partitions is merged: a slice takes the next few of each, and is good up to where the first of them
+ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from everbell.core.event import Event, Record, position
+from everbell.core.ids import SEQUENCE_MAX
+from everbell.stores.cassandra_buckets import LOW
+from everbell.stores.cassandra_link import Link
+from everbell.stores.cassandra_reads import DEAD_PARTS, HOURS, Reader
+from everbell.stores.places import FIRST, Place, read_place, write_place
+from everbell.stores.port import Filter, Found
+from everbell.stores.rows import BadRow, read_event, read_record
+from everbell.stores.semantics import EXAMINED_MAX, Space, matches, read_cursor, spaces_of, write_cursor
+
+SLICE = 2_000
+"""Rows that are examined at a time."""
+_DEPTH_MIN = 8
+_FAR = (1 << 63) - 1
+
+_LINES = "SELECT key FROM lines WHERE store = ? AND partition = ? AND tenant = ? AND key >= ? LIMIT 1000"
+_DEAD = (
+    "SELECT run_at, sequence, body FROM dead WHERE store = ? AND tenant = ? AND part = ? "
+    "AND (run_at, sequence) > (?, ?) LIMIT ?"
+)
+_SHELVES = "SELECT part FROM shelves WHERE store = ? AND hour = ? AND tenant = ?"
+_RECORDS = (
+    "SELECT id, occurrence, body FROM records WHERE store = ? AND hour = ? AND tenant = ? AND part = ? "
+    "AND (id, occurrence) < (?, ?) LIMIT ?"
+)
+_RECORDS_ALL = (
+    "SELECT id, occurrence, body FROM records WHERE store = ? AND hour = ? AND tenant = ? AND part = ? LIMIT ?"
+)
+
+Slice = tuple[Sequence[tuple[Place, bytes]], bool]
+"""Places with what lies there; and whether there is nothing behind them."""
+
+
+class Search:
+    """One call of `find`."""
+
+    def __init__(self, link: Link, partitions: int, filter: Filter, level: str | None) -> None:
+        self._link = link
+        self._store = link.address.store
+        self._reader = Reader(link, level)
+        self._level = level
+        self._filter = filter
+        self._partitions = list(range(partitions)) if filter.partition is None else [filter.partition]
+        self._rows: dict[Space, Callable[[Place], Awaitable[Slice]]] = {
+            "E": self._scheduled,
+            "W": self._waiting,
+            "D": self._dead,
+            "H": self._finished,
+        }
+        self._lows: dict[int, int] | None = None
+
+    async def run(self, cursor: str | None, limit: int) -> Found:
+        """Collect up to `limit` matches, or what is found among `EXAMINED_MAX` rows."""
+        first, raw = read_cursor(self._filter, cursor)
+        place = read_place(first, raw)
+        spaces = spaces_of(self._filter)
+        found: list[Event | Record] = []
+        examined = 0
+        for space in spaces[spaces.index(first) :]:
+            while True:
+                rows, is_last = await self._rows[space](place)
+                for place, body in rows:
+                    self._keep(space, body, found)
+                    if len(found) >= limit:
+                        return Found(found, write_cursor(space, write_place(place)))
+                examined += len(rows)
+                if is_last:
+                    break
+                if examined >= EXAMINED_MAX:
+                    return Found(found, write_cursor(space, write_place(place)))
+            place = FIRST["W"]
+        return Found(found, None)
+
+    def _keep(self, space: Space, body: bytes, found: list[Event | Record]) -> None:
+        try:
+            event = read_record(body)[0] if space == "H" else read_event(body)
+        except BadRow:
+            return  # Whoever loads it will report it.
+        if matches(self._filter, event):
+            found.append(event)
+
+    async def _scheduled(self, place: Place) -> Slice:
+        at, sequence = max(place, ((self._filter.from_at or 0) - 1, SEQUENCE_MAX))
+        after = position(at, min(sequence, SEQUENCE_MAX)) if at >= 0 else -1
+        if self._lows is None:
+            rows = await self._link.ask_all(LOW, [(self._store, p) for p in self._partitions], self._level)
+            self._lows = {p: row[0][0] if row else 0 for p, row in zip(self._partitions, rows, strict=True)}
+        depth = max(SLICE // len(self._partitions), _DEPTH_MIN)
+        reads = [self._reader.scheduled(p, low, after, _FAR, depth) for p, low in self._lows.items()]
+        parts = await asyncio.gather(*reads)
+        return _merged((part, more) for part, more, _ in parts)
+
+    async def _waiting(self, place: Place) -> Slice:
+        """Keys one after the other, in each partition; a slice ends with a partition, or when it is long enough."""
+        partition, key, due_at, sequence = place
+        rows: list[tuple[Place, bytes]] = []
+        for number in self._partitions:
+            if number < partition:
+                continue
+            is_same = number == partition
+            for name in await self._lines(number, key if is_same else ""):
+                after = position(due_at, min(sequence, SEQUENCE_MAX)) if is_same and name == key and due_at >= 0 else -1
+                line, more = await self._line(number, name, after)
+                rows += [((number, name, *spot), body) for *spot, body in line]
+                if more or len(rows) >= SLICE:
+                    return rows, False
+        return rows, True
+
+    async def _lines(self, partition: int, start: str) -> list[str]:
+        only = self._filter.key
+        names: list[str] = [only] if only is not None else []
+        while only is None:
+            page = await self._link.ask(_LINES, self._store, partition, self._filter.tenant, start, level=self._level)
+            names += [row[0] for row in page]
+            if len(page) < 1_000:
+                break
+            start = names[-1] + "\0"
+        return names if only is None or only >= start else []
+
+    async def _line(self, partition: int, key: str, after: int) -> tuple[list[Any], bool]:
+        rows = await self._reader.line_rows(partition, self._filter.tenant, key, after, SLICE)
+        return rows, len(rows) == SLICE
+
+    async def _dead(self, place: Place) -> Slice:
+        depth = SLICE // DEAD_PARTS
+        places = [(self._store, self._filter.tenant, part, *place, depth) for part in range(DEAD_PARTS)]
+        parts = await self._link.ask_all(_DEAD, places, self._level)
+        return _merged((part, len(part) == depth) for part in parts)
+
+    async def _finished(self, place: Place) -> Slice:
+        """The hours backwards; a slice is of one hour."""
+        hour, event_id, occurrence = place
+        hours = [row[0] for row in await self._link.ask(HOURS, self._store, level=self._level) if row[0] <= hour]
+        for number in hours:
+            within = (event_id, occurrence) if number == hour else None
+            rows, is_last = await self._of_hour(number, within)
+            if rows or not is_last:
+                return rows, is_last and number == hours[-1]
+        return [], True
+
+    async def _of_hour(self, hour: int, before: tuple[str, int] | None) -> Slice:
+        tenant = self._filter.tenant
+        parts = [row[0] for row in await self._link.ask(_SHELVES, self._store, hour, tenant, level=self._level)]
+        depth = max(SLICE // max(len(parts), 1), _DEPTH_MIN)
+        spot = (before or ()) + (depth,)
+        places = [(self._store, hour, tenant, part, *spot) for part in parts]
+        found = await self._link.ask_all(_RECORDS if before else _RECORDS_ALL, places, self._level)
+        rows = sorted((row for part in found for row in part), key=lambda row: row[:2], reverse=True)
+        ends = [part[-1][:2] for part in found if len(part) == depth]
+        if ends:
+            rows = [row for row in rows if row[:2] >= max(ends)]
+        return [((hour, *spot), body) for *spot, body in rows], not ends
+
+
+def _merged(parts: Iterable[tuple[Sequence[Any], bool]]) -> Slice:
+    """Rows of several places in order, as far as all of them were read."""
+    rows: list[Any] = []
+    ends: list[Any] = []
+    for part, more in parts:
+        rows += part
+        if more:
+            ends.append(part[-1][:2])
+    rows.sort(key=lambda row: row[:2])
+    if ends:
+        end = min(ends)
+        rows = [row for row in rows if row[:2] <= end]
+    return [((at, sequence), body) for at, sequence, body in rows], not ends

@@ -1,0 +1,264 @@
+"""Operations that are made as a whole or not at all, by whoever may make them, on a store that has no transactions.
+
+An operation is written into the journal first: plain rows, at the level that its tenants want. Then one lightweight
+transaction on the row of this writer makes it count. Only then its row changes are made. Whoever takes partitions from
+a writer makes the last operation of that writer once more, for it may have ended in between.
+
+- *The fence* is two rows. That of a partition names its epoch and writer. Whoever takes the partition first puts it on
+  the list of what was revoked from that writer, in the writer's own row, and every operation is conditional on that
+  list being as its writer knows it. So once a partition is taken, nothing of its old owner can count any more, however
+  late it comes; a plain write of it can only repeat what counted before, with its old timestamp.
+- *An answer that was lost* is looked for: the number of the operation is written without the operation. If that is
+  possible, it was not made, and now never will be, because it is conditional on the number before; else it was.
+- *Timestamps* come from the clock, but always rise: an owner begins above the highest that any owner before it used.
+- Lightweight transactions and plain writes never touch the same table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from everbell.clock import Clock
+from everbell.errors import StoreUnavailable
+from everbell.stores.cassandra_link import Link
+from everbell.stores.cassandra_rows import RowChange, chunks_of, make, read_chunks
+
+_RETRY_S = 0.2
+_TRIES = 20
+
+_BEGIN = (
+    "INSERT INTO writers (store, writer, op, made, applied, chunks, clock, version) VALUES (?, ?, 0, 0, 0, 0, 0, 0) "
+    "IF NOT EXISTS"
+)
+_SEE = "SELECT op, made, applied, chunks, clock, version, revoked FROM writers WHERE store = ? AND writer = ?"
+_COMMIT = (
+    "UPDATE writers SET op = ?, made = ?, applied = ?, chunks = ?, clock = ? WHERE store = ? AND writer = ? "
+    "IF op = ? AND version = ?"
+)
+_GIVE_UP = "UPDATE writers SET op = ? WHERE store = ? AND writer = ? IF op = ?"
+_REVOKE = "UPDATE writers SET revoked = revoked + ?, version = ? WHERE store = ? AND writer = ? IF version = ?"
+_ALLOW = "UPDATE writers SET revoked = revoked - ?, version = ? WHERE store = ? AND writer = ? IF version = ?"
+_WRITE = "INSERT INTO journal (store, writer, op, chunk, body) VALUES (?, ?, ?, ?, ?)"
+_READ = "SELECT chunk, body FROM journal WHERE store = ? AND writer = ? AND op = ?"
+_DROP = "DELETE FROM journal WHERE store = ? AND writer = ? AND op = ?"
+
+_log = logging.getLogger("everbell.stores.cassandra")
+
+
+class Revoked(Exception):
+    """Others took partitions from this writer; nothing was made."""
+
+    def __init__(self, partitions: Collection[int]) -> None:
+        super().__init__(f"partitions {sorted(partitions)} were taken")
+        self.partitions = partitions
+
+
+@dataclass(frozen=True)
+class Writer:
+    """The row of a writer."""
+
+    op: int
+    made: int
+    applied: int
+    chunks: int
+    clock: int
+    version: int
+    revoked: frozenset[int]
+
+
+class Journal:
+    """The operations of one process, one at a time."""
+
+    def __init__(self, link: Link, clock: Clock, writer: int) -> None:
+        self._link = link
+        self._clock = clock
+        self.writer = writer
+        self._has_begun = False
+        self._op = 0
+        """What the writer's row says."""
+        self._number = 0
+        """The last number that was used."""
+        self._made = 0
+        self._version = 0
+        self.revoked: frozenset[int] = frozenset()
+        self._last_us = 0
+        self._left: tuple[Sequence[RowChange], int] | None = None
+        """Row changes of the last operation, and its timestamp, if they could not be made yet."""
+        self._open: tuple[int, Sequence[RowChange], int] | None = None
+        """An operation of which nobody knows yet whether it was made, because its caller left."""
+        self._tidying: set[asyncio.Task[None]] = set()
+
+    def tick(self) -> int:
+        """The next timestamp."""
+        self._last_us = max(self._clock.now() * 1_000, self._last_us + 1)
+        return self._last_us
+
+    async def run(self, changes: Sequence[RowChange], levels: Sequence[str]) -> None:
+        """Make an operation. Raises `StoreUnavailable` when it was not made, and `Revoked`."""
+        await self._begin()
+        await self.catch_up()
+        self._number += 1
+        number, clock = self._number, self.tick()
+        chunks = chunks_of(changes)
+        store = self._link.address.store
+        for level in levels:
+            writes = [
+                self._link.write([(_WRITE, (store, self.writer, number, place, chunk))], clock, level)
+                for place, chunk in enumerate(chunks)
+            ]
+            await asyncio.gather(*writes)
+        self._open = number, changes, clock
+        try:
+            await self._commit(number, clock, len(chunks))
+        except Exception:
+            self._open = None
+            raise
+        before = self._made
+        self._note()
+        try:
+            await self.catch_up()
+        except StoreUnavailable as away:
+            _log.warning("an operation is stored, and its rows will follow: %s", away)
+        self._tidy(before, clock)
+
+    def _note(self) -> None:
+        """The operation that was open is made."""
+        assert self._open is not None
+        self._made, changes, clock = self._open
+        self._left, self._open = (changes, clock), None
+
+    async def catch_up(self) -> None:
+        """Find out about an operation whose caller left, and make the row changes that the last one left behind."""
+        if self._open is not None:
+            if await self._find_out(self._open[0]):
+                self._note()
+            self._open = None
+        if self._left is not None:
+            await make(self._link, *self._left, self._link.floor)
+            self._left = None
+
+    async def _commit(self, number: int, clock: int, chunks: int) -> None:
+        store = self._link.address.store
+        while True:
+            values = (number, number, self._made, chunks, clock, store, self.writer, self._op, self._version)
+            try:
+                is_made, rows = await self._link.decide([(_COMMIT, values)])
+            except StoreUnavailable:
+                if not await self._find_out(number):
+                    raise
+                return
+            if is_made:
+                self._op = number
+                return
+            await self._look(rows)
+
+    async def _look(self, rows: Sequence[object]) -> None:
+        """Somebody has changed the row of this writer: what was revoked?"""
+        if not rows:
+            raise StoreUnavailable("the row of this process is gone from Cassandra: start it again")
+        seen = await self.see(self.writer)
+        if seen.op != self._op:
+            raise StoreUnavailable("another process writes in the name of this one: start it again")
+        self._version = seen.version
+        new, self.revoked = seen.revoked - self.revoked, seen.revoked
+        if new:
+            raise Revoked(new)
+
+    async def _find_out(self, number: int) -> bool:
+        """Whether the operation was made; if not, it never will be. Takes as long as it takes."""
+        store = self._link.address.store
+        while True:
+            try:
+                is_given_up, _ = await self._link.decide([(_GIVE_UP, (number, store, self.writer, self._op))])
+                if is_given_up:
+                    self._op = number
+                    return False
+                seen = await self.see(self.writer)
+                if seen.op == number:
+                    self._op = number
+                    return seen.made == number
+            except StoreUnavailable:
+                pass
+            await asyncio.sleep(_RETRY_S)
+
+    async def see(self, writer: int) -> Writer:
+        """The row of a writer as it is."""
+        rows = await self._link.see(_SEE, self._link.address.store, writer)
+        if not rows:
+            return Writer(0, 0, 0, 0, 0, 0, frozenset())
+        op, made, applied, chunks, clock, version, revoked = rows[0]
+        return Writer(op, made, applied, chunks, clock, version, frozenset(revoked or ()))
+
+    async def _begin(self) -> None:
+        if not self._has_begun:
+            await self._link.decide([(_BEGIN, (self._link.address.store, self.writer))])
+            self._has_begun = True
+
+    async def allow(self, partitions: Collection[int]) -> None:
+        """Take these off the list of what was revoked from this writer, for it owns them again."""
+        await self._begin()
+        for _ in range(_TRIES):
+            again = self.revoked.intersection(partitions)
+            if not again:
+                return
+            version = self._version + 1
+            values = (set(again), version, self._link.address.store, self.writer, self._version)
+            is_made, _ = await self._link.decide([(_ALLOW, values)])
+            if is_made:
+                self._version, self.revoked = version, self.revoked - again
+                return
+            seen = await self.see(self.writer)
+            self._version, self.revoked = seen.version, seen.revoked
+        raise StoreUnavailable("others keep changing who may write: try again")
+
+    async def revoke(self, writer: int, partitions: Collection[int]) -> None:
+        """Take partitions from another writer: nothing more of it counts there, and what counts is made."""
+        for _ in range(_TRIES):
+            seen = await self.see(writer)
+            if not seen.revoked.issuperset(partitions):
+                values = (set(partitions), seen.version + 1, self._link.address.store, writer, seen.version)
+                is_made, _ = await self._link.decide([(_REVOKE, values)])
+                if not is_made:
+                    continue
+                seen = await self.see(writer)
+            self._last_us = max(self._last_us, seen.clock)
+            if seen.made == seen.applied or await self._repeat(writer, seen):
+                return
+        raise StoreUnavailable("the last operation of another process cannot be read: try again")
+
+    async def _repeat(self, writer: int, seen: Writer) -> bool:
+        """Make the last operation of another writer once more; False if it has just made its next one."""
+        rows = await self._link.ask(_READ, self._link.address.store, writer, seen.made)
+        if len(rows) < seen.chunks:
+            return False
+        await make(
+            self._link, read_chunks([body for _, body in sorted(rows)][: seen.chunks]), seen.clock, self._link.floor
+        )
+        return True
+
+    def _tidy(self, number: int, clock: int) -> None:
+        """The journal of an operation goes when the next one has said that its rows are written."""
+        if number:
+            values = (self._link.address.store, self.writer, number)
+            task = asyncio.get_running_loop().create_task(self._drop(values, clock))
+            self._tidying.add(task)
+            task.add_done_callback(self._tidying.discard)
+
+    async def _drop(self, values: tuple[object, ...], clock: int) -> None:
+        try:
+            await self._link.write([(_DROP, values)], clock, "LOCAL_ONE")
+        except StoreUnavailable:
+            return  # It costs a little room, and nothing else.
+
+    async def close(self) -> None:
+        """Wait for what is being tidied up."""
+        if self._tidying:
+            await asyncio.gather(*self._tidying, return_exceptions=True)
+
+
+def fence_of(rows: Sequence[tuple[int, int | None, int | None]]) -> Mapping[int, tuple[int, int | None]]:
+    """Epoch and writer by partition."""
+    return {partition: (epoch or 0, writer) for partition, epoch, writer in rows}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -14,61 +14,40 @@ from everbell.client.call import Call
 from everbell.client.calls import view_of
 from everbell.client.event_json import Duration, Instant, encode_event
 from everbell.client.paths import events_path, tenant_path
-from everbell.client.queries import selection, with_query
+from everbell.client.queries import Choice, selection, with_query
 
 PAGE_EVENTS_MAX = 1_000
 LONG_S = 590.0
 """How long a request may take that goes through all that match."""
 
 
-def cancel_matching(
-    tenant: str,
-    *,
-    key: str | None = None,
-    tag: str | None = None,
-    to: str | None = None,
-    id_prefix: str | None = None,
-    from_: Instant | None = None,
-    until: Instant | None = None,
-) -> Call[int]:
+def cancel_matching(tenant: str, **chosen: Unpack[Choice]) -> Call[int]:
     """Cancel every event that matches all that is given and is neither finished nor dead; returns how many were."""
-    query = selection(key=key, tag=tag, to=to, id_prefix=id_prefix, from_=from_, until=until)
+    query = selection(**chosen)
     return Call("DELETE", with_query(events_path(tenant), query), _count, repeatable=True, wait_s=LONG_S)
 
 
 def cancel_page(
     tenant: str,
     *,
-    key: str | None = None,
-    tag: str | None = None,
-    to: str | None = None,
-    id_prefix: str | None = None,
-    from_: Instant | None = None,
-    until: Instant | None = None,
     limit: int = PAGE_EVENTS_MAX,
     cursor: str | None = None,
+    **chosen: Unpack[Choice],
 ) -> Call[Cancelled]:
     """The same, for at most `limit` of them; go on with the cursor until there is none."""
-    query = selection(key=key, tag=tag, to=to, id_prefix=id_prefix, from_=from_, until=until, limit=limit)
-    query |= selection(cursor=cursor)
+    query = selection(**chosen, limit=limit, cursor=cursor)
     return Call("DELETE", with_query(events_path(tenant), query), _cancelled, repeatable=True)
 
 
 def discard_dead(
     tenant: str,
     *,
-    key: str | None = None,
-    tag: str | None = None,
-    to: str | None = None,
-    id_prefix: str | None = None,
-    from_: Instant | None = None,
-    until: Instant | None = None,
     limit: int = PAGE_EVENTS_MAX,
     cursor: str | None = None,
+    **chosen: Unpack[Choice],
 ) -> Call[Cancelled]:
     """Cancel dead events that match all that is given, at most `limit`; go on with the cursor until there is none."""
-    query = selection(key=key, tag=tag, to=to, id_prefix=id_prefix, from_=from_, until=until, limit=limit)
-    query |= selection(cursor=cursor)
+    query = selection(**chosen, limit=limit, cursor=cursor)
     return Call("DELETE", with_query(f"{tenant_path(tenant)}/dead", query), _cancelled, repeatable=True)
 
 
@@ -78,18 +57,13 @@ def reschedule_matching(
     at: Instant | None = None,
     in_: Duration | None = None,
     by: str | None = None,
-    key: str | None = None,
-    tag: str | None = None,
-    to: str | None = None,
-    id_prefix: str | None = None,
-    from_: Instant | None = None,
-    until: Instant | None = None,
+    **chosen: Unpack[Choice],
 ) -> Call[Rescheduled]:
     """Give every event that matches, up to 100,000, another time: `at` one, `in_` a while, or `by` so much later.
 
     With `by`, a lost answer raises `Unreachable`: to repeat it would move them again; see `reschedule_many`.
     """
-    query = selection(key=key, tag=tag, to=to, id_prefix=id_prefix, from_=from_, until=until)
+    query = selection(**chosen)
     body = encode_event({"at": at, "in": in_, "by": by})
     path = with_query(events_path(tenant), query)
     return Call("PATCH", path, _rescheduled, body, repeatable=by is None, wait_s=LONG_S)
@@ -121,17 +95,11 @@ def redrive(tenant: str, ids: Sequence[str], *, rate: float | None = None) -> Ca
 def redrive_all(
     tenant: str,
     *,
-    key: str | None = None,
-    tag: str | None = None,
-    to: str | None = None,
-    id_prefix: str | None = None,
-    from_: Instant | None = None,
-    until: Instant | None = None,
     rate: float | None = None,
+    **chosen: Unpack[Choice],
 ) -> Call[Redriven]:
     """Give every dead event, or every one that matches, a new set of attempts, at once or at a `rate` a second."""
-    chosen = selection(key=key, tag=tag, to=to, id_prefix=id_prefix, from_=from_, until=until, rate=rate)
-    return _redrive(tenant, {"all": True, **chosen})
+    return _redrive(tenant, {"all": True, **selection(**chosen, rate=rate)})
 
 
 def look_at_key(tenant: str, key: str) -> Call[KeyLine]:

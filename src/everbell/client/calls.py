@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec import json as msgspec_json
@@ -25,7 +25,7 @@ from everbell.client.event_json import (
     encode_event,
 )
 from everbell.client.paths import event_path, events_path, tenant_path
-from everbell.client.queries import selection, with_query
+from everbell.client.queries import Choice, selection, with_query
 from everbell.core.event import Status
 from everbell.core.health import Health
 from everbell.errors import Conflict
@@ -92,40 +92,28 @@ def page(
     tenant: str,
     *,
     status: Status | None = None,
-    key: str | None = None,
-    tag: str | None = None,
-    to: str | None = None,
-    id_prefix: str | None = None,
-    from_: Instant | None = None,
-    until: Instant | None = None,
     limit: int = PAGE_EVENTS,
     cursor: str | None = None,
+    **chosen: Unpack[Choice],
 ) -> Call[Page]:
     """Events that match all that is given: their status, key and tag, how their target and id begin, and due times from
     `from_` until `until`.
 
     Without a status: those that are neither finished nor dead. `limit` is how many are asked for at a time.
     """
-    query = selection(
-        status=status, key=key, tag=tag, to=to, id_prefix=id_prefix, from_=from_, until=until, limit=limit
-    )
+    query = selection(status=status, **chosen, limit=limit)
     return _page(events_path(tenant), query, cursor)
 
 
 def dead(
     tenant: str,
     *,
-    key: str | None = None,
-    tag: str | None = None,
-    to: str | None = None,
-    id_prefix: str | None = None,
-    from_: Instant | None = None,
-    until: Instant | None = None,
     limit: int = PAGE_EVENTS,
     cursor: str | None = None,
+    **chosen: Unpack[Choice],
 ) -> Call[Page]:
     """Dead events: those that used up their attempts, or were refused, with the reason and the attempts."""
-    query = selection(key=key, tag=tag, to=to, id_prefix=id_prefix, from_=from_, until=until, limit=limit)
+    query = selection(**chosen, limit=limit)
     return _page(f"{tenant_path(tenant)}/dead", query, cursor)
 
 

@@ -7,16 +7,15 @@ any more: it is told as it is, for programs that want to know what happened.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from msgspec import Raw, Struct
 from msgspec import json as msgspec_json
 
 from everbell.client.answers import Exported
 from everbell.client.call import Call
-from everbell.client.event_json import Instant
 from everbell.client.paths import events_path
-from everbell.client.queries import selection, with_query
+from everbell.client.queries import Choice, selection, with_query
 from everbell.core.event import Status
 from everbell.core.ids import is_made
 
@@ -43,20 +42,15 @@ def export_page(
     tenant: str,
     *,
     status: Status | None = None,
-    key: str | None = None,
-    tag: str | None = None,
-    to: str | None = None,
-    id_prefix: str | None = None,
-    from_: Instant | None = None,
-    until: Instant | None = None,
     limit: int = PAGE_EVENTS_MAX,
     cursor: str | None = None,
+    **chosen: Unpack[Choice],
 ) -> Call[Exported]:
     """One page of events as JSON lines that `schedule_batches` and `everbell schedule` take.
 
     Without a status: what is neither finished nor dead, except what is paused, which would ring again.
     """
-    query = selection(status=status, key=key, tag=tag, to=to, id_prefix=id_prefix, from_=from_, until=until)
+    query = selection(status=status, **chosen)
     path = with_query(events_path(tenant), {**query, "limit": limit, **selection(cursor=cursor)})
 
     def parse(_: int, body: bytes) -> Exported:

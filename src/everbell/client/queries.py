@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 from urllib.parse import urlencode
 
-from everbell.client.event_json import instant_text
+from everbell.client.event_json import Instant, instant_text
+
+
+class Choice(TypedDict, total=False):
+    """Which events: those that match all that is given; how target and id begin, and due times, both included."""
+
+    key: str | None
+    tag: str | None
+    to: str | None
+    id_prefix: str | None
+    from_: Instant | None
+    until: Instant | None
 
 
 def selection(**given: Any) -> dict[str, Any]:

@@ -148,8 +148,8 @@ lock: ## Write the lock files again from pyproject.toml; ARGS=--upgrade takes th
 	sed -n 's/^requires = \["\(.*\)"\]$$/\1/p' pyproject.toml | compile - --output-file $(LOCKS)/build.lock; \
 	compile pyproject.toml --extra cassandra --extra kafka --extra postgres --extra zookeeper --output-file $(LOCKS)/runtime.lock; \
 	compile pyproject.toml --extra dev --constraints $(LOCKS)/runtime.lock --output-file $(LOCKS)/dev.lock; \
-	compile pyproject.toml --extra kafka --extra otel --extra postgres --extra zookeeper --constraints $(LOCKS)/dev.lock \
-		--output-file $(LOCKS)/image.lock; \
+	compile pyproject.toml --extra cassandra --extra kafka --extra otel --extra postgres --extra zookeeper \
+		--constraints $(LOCKS)/dev.lock --output-file $(LOCKS)/image.lock; \
 	compile pyproject.toml --extra docs --constraints $(LOCKS)/dev.lock --output-file $(LOCKS)/docs.lock; \
 	compile pyproject.toml --extra bench --constraints $(LOCKS)/dev.lock --output-file $(LOCKS)/bench.lock
 

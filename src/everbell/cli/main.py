@@ -18,7 +18,7 @@ from importlib.util import find_spec
 
 from everbell.cli.parser import BROKEN_PIPE, EXIT_CODES, FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, Misuse, Parser
 from everbell.cli.reporting import complain
-from everbell.errors import EverbellError, Unreachable
+from everbell.errors import EverbellError, Unauthorized, Unreachable
 
 COMMANDS = {
     "serve": "everbell.cli.serve",
@@ -50,6 +50,8 @@ COMMANDS = {
     "demo": "everbell.cli.demo",
 }
 """Each command and the module that registers it, in the order of the help."""
+
+_KEY_HINT = "; here that is --token, or better EVERBELL_TOKEN"
 
 SHORT_HELP = """\
 Everbell delivers events at their time.
@@ -96,7 +98,7 @@ def _run(arguments: list[str]) -> int:
         complain(name, f"{misuse}; see everbell {name} --help")
         return USAGE
     except EverbellError as error:
-        complain(name, str(error))
+        complain(name, str(error) + (_KEY_HINT if isinstance(error, Unauthorized) else ""))
         return UNREACHABLE if isinstance(error, Unreachable) else FAILED
     return code
 

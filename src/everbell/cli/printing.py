@@ -94,6 +94,11 @@ def _facts(event: EventView, now: int) -> list[tuple[str, str]]:
 
 
 def _status(event: EventView, now: int) -> str:
+    rings_at = event.next_attempt_at or event.at
+    if event.status in ("scheduled", "retrying") and millis(rings_at) < now:
+        # Its time came, and nobody has got it yet: a worker has to ask for it, or others are before it.
+        whose = "a worker" if event.to.startswith("queue:") else "its turn"
+        return f"{event.status}, waits for {whose} since {roughly(now - millis(rings_at))}"
     if event.next_attempt_at is not None:
         return f"{event.status}, next attempt {relative(event.next_attempt_at, now)}"
     if event.status == "scheduled":

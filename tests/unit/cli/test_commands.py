@@ -348,6 +348,20 @@ def test_a_reader_that_went_away_is_no_error(tmp_path: Path) -> None:
         sys.stdout = before
 
 
+def test_who_shows_no_key_is_told_how(play: Any) -> None:
+    played = play(["list"], problem(401, "unauthorized", "this server wants an access key"))
+    assert played.code == 1
+    assert played.err == (
+        "everbell list: this server wants an access key; here that is --token, or better EVERBELL_TOKEN\n"
+    )
+
+
+@pytest.mark.parametrize(("to", "whom"), [("queue:mail", "a worker"), ("https://shop.example/", "its turn")])
+def test_show_says_what_an_event_waits_for(play: Any, to: str, whom: str) -> None:
+    late = EVENT | {"to": to, "at": "2001-01-01T00:00:00Z"}
+    assert f"scheduled, waits for {whom} since " in play(["show", "ev_1"], Answer(200, late)).out
+
+
 def test_deliver_and_its_trial(play: Any) -> None:
     assert play(["deliver", "ev_1"], Answer(200, EVENT)).out == "ev_1 rings now\n"
     fine = play(["deliver", "ev_1", "--dry-run"], Answer(200, {"outcome": {"result": "delivered", "code": 204}}))

@@ -41,6 +41,7 @@ def document() -> dict[str, Any]:
         cluster=ClusterApi(nothing, nothing),
         keys=KeysApi(nothing, clock, SystemEntropy()),
         policies=cast(Any, object()),
+        pauses=cast(Any, object()),
     )
     return api.document
 

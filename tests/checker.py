@@ -11,6 +11,7 @@ Rules (K acknowledged, A attempted, D delivered):
   order         first deliveries of a key that are not in (due time, acceptance) order
   overlap       two events of one key under way at once
   cancelled     an attempt that began after its cancel was acknowledged
+  paused        an attempt that began while its tenant, key or target was paused
   duplicate     a second delivery that no unknown outcome explains
   number        one (id, occurrence) under two names, or an attempt number that does not grow
 """
@@ -19,6 +20,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+
+NEVER = 1 << 62
 
 
 @dataclass
@@ -38,6 +41,8 @@ class Asked:
     cancel_unknown: bool = False
     moved: bool = False
     """Its time was changed, so its place in the order is no longer known from outside."""
+    tenant: str = ""
+    target: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,23 @@ class Seen:
 
 
 @dataclass
+class Paused:
+    """Something of which nothing may begin from one moment to another."""
+
+    tenant: str
+    what: str
+    """`tenant`, `key` or `target`."""
+    name: str
+    from_at: int
+    until_at: int = NEVER
+
+    def holds(self, asked: Asked, began_at: int) -> bool:
+        if asked.tenant != self.tenant or not self.from_at < began_at < self.until_at:
+            return False
+        return self.name == {"tenant": "", "key": asked.key, "target": asked.target}[self.what]
+
+
+@dataclass
 class Checker:
     """Collects, then judges."""
 
@@ -68,6 +90,7 @@ class Checker:
     ended: dict[str, str] = field(default_factory=dict)
     """Other recorded ends: id to dead, expired or cancelled."""
     restarts: int = 0
+    pauses: list[Paused] = field(default_factory=list)
 
     def ask(self, asked: Asked) -> None:
         self.asked[asked.id] = asked
@@ -104,6 +127,10 @@ class Checker:
             found.append(f"altered: {seen.id} arrived as {seen.body[:40]!r}")
         if asked.cancelled_at is not None and seen.began_at > asked.cancelled_at:
             found.append(f"cancelled: {seen.id} began {seen.began_at - asked.cancelled_at} ms after its cancel")
+        for paused in self.pauses:
+            if paused.holds(asked, seen.began_at):
+                after_ms = seen.began_at - paused.from_at
+                found.append(f"paused: {seen.id} began {after_ms} ms after {paused.what} {paused.name} was paused")
         return found
 
     def _judge_event(self, asked: Asked, accepted: dict[tuple[str, int], list[Seen]]) -> list[str]:

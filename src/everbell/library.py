@@ -21,6 +21,7 @@ from everbell.client.awaiting import AsyncClient
 from everbell.client.call import Call, Lost, Reply
 from everbell.clock import Clock, SystemClock
 from everbell.cluster.cluster import Cluster, Meeting
+from everbell.cluster.pauses import ClusterPauses, LoneDocuments
 from everbell.cluster.policies import ClusterPolicies
 from everbell.cluster.settings import ClusterSettings
 from everbell.core.health import Health
@@ -129,6 +130,7 @@ class Everbell(AsyncClient):
             lambda: "" if self._engine is None else render(self._engine, self._cluster),
             cluster=None if self._cluster is None else ClusterApi(self._cluster.look, self._cluster.order),
             policies=None if self._cluster is None else ClusterPolicies(self._cluster.node.player, self._cluster.write),
+            pauses=self._pauses(engine) if self._cluster is None else self._cluster.pauses,
             allows_handlers=True,
         )
 
@@ -142,6 +144,11 @@ class Everbell(AsyncClient):
             await engine.stop()
         if self._tracing is not None and isinstance(self._traces_to, str):
             await asyncio.to_thread(self._tracing.close)
+
+    def _pauses(self, engine: Engine) -> ClusterPauses:
+        """Of an engine that is no node of a cluster."""
+        alone = LoneDocuments(engine.pauses)
+        return ClusterPauses(alone.documents, alone.write, self._clock)
 
     def _ways_out(self) -> dict[str, Channel]:
         """The channels by scheme, beside that of the handlers."""

@@ -70,6 +70,8 @@ def world_of(seed: int) -> Options:
         burst=dice.choice((1, 1, 10, 60)),
         slice=dice.choice((1, 3, 5_000)),
         grain_ms=dice.choice((1, 1, 1_000, 10_000)),
+        # In a third of the worlds. Those of older regressions are not among them, and stay as they were.
+        pauses=dice.choice((2, 10, 40)) if seed % 3 == 2 else 0,
     )
 
 

@@ -5,6 +5,7 @@ And the other way round: with one safeguard of the engine taken out, the checker
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -17,13 +18,17 @@ from msgspec.structs import replace
 
 from everbell.core.event import Event
 from everbell.core.keyfilter import KeyFilter
+from everbell.core.pause import Held
 from everbell.engine.agenda import Agenda
+from everbell.engine.dispatcher import Dispatcher
 from everbell.engine.entry import Entry, Phase
 from everbell.engine.floor import Floor
+from everbell.engine.flow import Flow
 from everbell.engine.lane import Lane
 from everbell.engine.lanes import Lanes
 from everbell.engine.outcomes import Outcomes
 from everbell.engine.partition import Partition
+from everbell.engine.pauses import Pauses
 from everbell.stores.port import Block, Page
 from tests.simulation.campaign import simulate, simulate_seed, world_of
 from tests.simulation.world import Options
@@ -52,6 +57,11 @@ HERD_REGRESSIONS = (70_814, 71_194)
 @pytest.mark.parametrize("seed", [*HERD_REGRESSIONS, *range(10_000, 10_030)])
 def test_promises_hold_in_all_kinds_of_worlds(seed: int) -> None:
     assert simulate_seed(seed).violations == []
+
+
+@pytest.mark.parametrize("seed", range(20_000, 20_040))
+def test_promises_hold_through_pauses(seed: int) -> None:
+    assert simulate(seed, dataclasses.replace(world_of(seed), pauses=20)).violations == []
 
 
 def test_a_seed_says_everything() -> None:
@@ -190,6 +200,31 @@ def lines_without_a_head_stay(patch: Patch) -> None:
     patch.setattr(Lanes, "resume_left", lambda self: False)
 
 
+def keys_are_not_paused(patch: Patch) -> None:
+    """Whoever has their turn in a key goes out."""
+    patch.setattr(Lanes, "withholds", lambda self, entry: False)
+
+
+def who_waits_for_a_slot_is_not_withdrawn(patch: Patch) -> None:
+    """A head that was on its way when its key was paused goes out."""
+    patch.setattr(Dispatcher, "withdraw", lambda self, entry: False)
+
+
+def flows_are_born_awake(patch: Patch) -> None:
+    """A flow that is made while its target is paused does not know it, as after a restart."""
+    patch.setattr(Held, "holds", lambda self, tenant, group: False)
+
+
+def nobody_goes_back_when_it_is_resumed(patch: Patch) -> None:
+    """What a paused flow left in the store stays there."""
+
+    def resume(self: Pauses, flow: Flow) -> None:
+        flow.paused = False
+        flow.recap()
+
+    patch.setattr(Pauses, "_resume", resume)
+
+
 def what_is_held_does_not_end_the_line(patch: Patch) -> None:
     """A line that is read passes over an event that a user is changing."""
     read = Lanes._read
@@ -269,6 +304,20 @@ HERDS = Options(
     line=8,
 )
 
+PAUSED = Options(pauses=30, memory_bytes=6_000, failing=0.05)
+JAMMED = Options(
+    events=300,
+    minutes=0.2,
+    burst=100,
+    keys=20,
+    targets=1,
+    keyed=1.0,
+    memory_bytes=1_000_000,
+    kinds=("slow",),
+    leads_ms=(50, 500),
+    pauses=60,
+)
+
 # Which safeguard is taken out, which rule of the checker notices, and a kind of world in which it matters.
 SAFEGUARDS: list[tuple[Safeguard, str, Options]] = [
     (nobody_gives_way, "order", CROWDED),
@@ -287,6 +336,10 @@ SAFEGUARDS: list[tuple[Safeguard, str, Options]] = [
     (what_is_held_does_not_end_the_line, "order", TOUCHED),
     (payloads_change_on_the_way, "unexpected", Options()),
     (what_comes_late_counts_as_sorted, "order", HERDS),
+    (keys_are_not_paused, "paused", PAUSED),
+    (who_waits_for_a_slot_is_not_withdrawn, "paused", JAMMED),
+    (flows_are_born_awake, "paused", PAUSED),
+    (nobody_goes_back_when_it_is_resumed, "lost", PAUSED),
 ]
 
 

@@ -29,6 +29,7 @@ from everbell.stores.memory import MemoryStore
 from everbell.stores.port import Change, Filter, Refusal, Store
 from everbell.testing import VirtualClock
 from tests.checker import Asked, Checker, Seen
+from tests.simulation.pausing import Pausing, planned
 
 HEALED_MINUTES = 180
 BLOCKING = Tenant(retry=Retry(8, 200, 5_000), in_flight=4)
@@ -68,6 +69,8 @@ class Options:
     """How many events ring in one turn of the loop."""
     grain_ms: int = 1
     """Due times lie on a grid of so many milliseconds: a coarse one makes herds, in which keys meet themselves."""
+    pauses: int = 0
+    """How often somebody pauses a tenant, a key or a target for a while."""
 
 
 class Outage(NamedTuple):
@@ -207,6 +210,9 @@ class World:
         self._faults = random.Random(f"{seed}/faults")
         self._outages = _outages(options, random.Random(f"{seed}/outages"))
         self._start_at = clock.now()
+        hosts = [f"https://host{number}.{kind}" for number in range(options.targets) for kind in options.kinds]
+        pauses = planned(random.Random(f"{seed}/pauses"), options.pauses, options.minutes * 70, options.keys, hosts)
+        self._pausing = Pausing(clock, self.checker, pauses)
         self._entropy = SeededEntropy(seed)
         self._store = RoughStore(
             MemoryStore(partitions=options.partitions), random.Random(f"{seed}/store"), options.store_full
@@ -223,6 +229,7 @@ class World:
     async def run(self) -> list[str]:
         """The whole story; returns the violations."""
         await self._boot()
+        pausing = asyncio.ensure_future(self._pause())
         # Some come after the last event was asked for: then nothing new sets going what stands still.
         crashes = sorted(self._faults.uniform(0, self.options.minutes * 80) for _ in range(self.options.crashes))
         bursts_a_second = self.options.events / self.options.burst / (self.options.minutes * 60)
@@ -237,7 +244,16 @@ class World:
             await asyncio.sleep(max(moment_s - self._passed_s(), 0))
             await self._crash()
         await self._heal_and_drain()
+        await pausing
         return self.broken + self.checker.violations()
+
+    async def _pause(self) -> None:
+        """Whoever pauses and resumes does so also while nobody is there to hear of it."""
+        plan = self._pausing.plan
+        while plan:
+            await asyncio.sleep(max(plan[0].at_s - self._passed_s(), 0))
+            if plan:
+                self._pausing.act(plan.pop(0), self._engine)
 
     def is_down(self, host: str) -> bool:
         """Whether nobody is there at the moment."""
@@ -279,9 +295,13 @@ class World:
             lookahead_ms=2_000,
         )
         store: Store = self._store  # type: ignore[assignment]  # It passes on what it does not spoil.
-        self._engine = await Engine.start(
-            store, {"https": self._receiver}, self._tenants, self.clock, self._entropy, settings, self._broke
+        engine = await Engine.start(
+            store, {"https": self._receiver}, self._tenants, self.clock, self._entropy, settings, self._broke, {}
         )
+        self._pausing.tell(engine)
+        await engine.take(dict.fromkeys(range(store.partitions), store.epoch + 1))
+        self._pausing.tell(engine)
+        self._engine = engine
 
     def _broke(self, error: BaseException) -> None:
         self.broken.append(f"broken: {error!r}")
@@ -325,6 +345,7 @@ class World:
         due_at += -due_at % self.options.grain_ms
         draft = Draft(due_at, target, name.encode(), client_id, key, repeat=repeat)
         asked = Asked(name, due_at, name.encode(), key, index, 3 if repeat else 1, 700 if repeat else 0)
+        asked.tenant, asked.target = tenant, target
         self.checker.ask(asked)
         (result,) = await self._engine.operations.schedule(tenant, [draft])
         self._watch()
@@ -393,6 +414,7 @@ class World:
             for task in unanswered:
                 task.cancel()
         assert self._engine is not None
+        self._pausing.end(self._engine)
         for _ in range(HEALED_MINUTES):
             await asyncio.sleep(60)
             for tenant in ("default", "parking"):
@@ -411,6 +433,7 @@ def crash(engine: Engine) -> None:
     """Kill an engine in its tracks: its tasks are gone, its timers never fire."""
     engine._agenda.stop()
     engine.dispatcher._stopped = True
+    engine.pauses.stop()
     if engine._ticker is not None:
         engine._ticker.cancel()
     if engine._scribe._task is not None:

@@ -133,6 +133,15 @@ class QueueChannel:
                 held.delivery.give_back()
         return lost
 
+    def recall(self, tenant: str, name: str, sequence: int | None = None) -> list[int]:
+        """Take back what waits for a worker, all of it or one event; returns the sequences, in their order."""
+        queue = (tenant, name)
+        ready = self._ready.pop(queue, ())
+        kept = deque(delivery for delivery in ready if sequence is not None and delivery.event.sequence != sequence)
+        if kept:
+            self._ready[queue] = kept
+        return [delivery.event.sequence for delivery in ready if sequence in (None, delivery.event.sequence)]
+
     def depth(self, tenant: str, name: str) -> int:
         """How many due events of the queue are in memory, waiting for a worker."""
         return len(self._ready.get((tenant, name), ()))

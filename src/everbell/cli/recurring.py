@@ -1,4 +1,4 @@
-"""`everbell preview`, `pause`, `resume` and `backfill`: what there is to do about events that repeat.
+"""`everbell preview` and `backfill`: what there is to do about events that repeat, beside pausing them.
 
 A preview of an expression needs no server: the times are the same everywhere.
 """
@@ -16,7 +16,7 @@ from everbell.cli.parser import FAILED, OK, TIMES, Misuse, Parser, add_command
 from everbell.cli.printing import print_json
 from everbell.cli.repeat_options import add_clock_options, expression
 from everbell.cli.reporting import complain, note
-from everbell.cli.terminal import Paint, Table, harmless
+from everbell.cli.terminal import Paint, Table
 from everbell.client.recurrence_calls import Upcoming
 from everbell.clock import SystemClock
 from everbell.core.recurrence import upcoming
@@ -36,14 +36,6 @@ examples:
 
 An expression has five fields: minute, hour, day of month, month, day of week; six begin with seconds. Or it is @hourly,
 @daily, @weekly, @monthly, @yearly. L is the last day of the month, FRIL its last Friday, MON#2 its second Monday."""
-
-_PAUSE_NOTES = """\
-examples:
-  everbell pause weekly-report --note "until the numbers are right"
-  everbell list --status paused
-  everbell resume weekly-report
-
-It rings no more until it is resumed. What passes meanwhile rings then, as far as the event's misfire policy says."""
 
 _BACKFILL_NOTES = f"""\
 examples:
@@ -65,14 +57,6 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     preview.add_argument("--from", dest="from_", metavar="TIME", type=instant, help="not before this time; now")
     preview.add_argument("--count", metavar="N", type=positive, help=f"so many times ({_TIMES_SHOWN})")
     add_server_options(preview)
-    for name, summary, run in (
-        ("pause", "let recurring events ring no more for now", _pause),
-        ("resume", "let paused events ring again", _resume),
-    ):
-        parser = add_command(commands, name, summary, f"{summary[0].upper()}{summary[1:]}.", _PAUSE_NOTES, run)
-        parser.add_argument("id", metavar="ID", help="which event")
-        parser.add_argument("--note", metavar="TEXT", help="why")
-        add_server_options(parser)
     backfill = add_command(
         commands,
         "backfill",
@@ -128,26 +112,6 @@ def _print_times(times: list[Upcoming], as_json: bool) -> None:
 
 def _local(shown: Upcoming) -> str:
     return "" if shown.local is None else f"{datetime.fromisoformat(shown.local):%a %Y-%m-%d %H:%M:%S %z}"
-
-
-def _pause(args: argparse.Namespace) -> int:
-    with open_client(args) as client:
-        event = client.pause(args.id, note=args.note)
-    if args.json:
-        print_json(event)
-    else:
-        print(f"{harmless(event.id)} is paused; everbell resume {harmless(event.id)} lets it ring again")
-    return OK
-
-
-def _resume(args: argparse.Namespace) -> int:
-    with open_client(args) as client:
-        event = client.resume(args.id, note=args.note)
-    if args.json:
-        print_json(event)
-    else:
-        print(f"{harmless(event.id)} rings {relative(event.at, SystemClock().now())}, at {exact(event.at)}")
-    return OK
 
 
 def _backfill(args: argparse.Namespace) -> int:

@@ -95,6 +95,8 @@ def print_cluster(view: ClusterView, paint: Paint, *, partitions: bool = False) 
     """Everything, for people."""
     print_heading(view, paint)
     print_members(view, paint)
+    if view.pauses:
+        print(f"{view.pauses} paused: tenants, keys, targets or queues; see everbell tenants list, everbell pauses")
     for stand_in in view.stand_ins:
         print(f"{harmless(stand_in.by)} stands in for {harmless(stand_in.dead)}: {len(stand_in.partitions)} partitions")
     if partitions:

@@ -12,7 +12,7 @@ from everbell.cli.options import add_server_options, open_client
 from everbell.cli.parser import OK, Misuse, Parser, add_command
 from everbell.cli.printing import print_json
 from everbell.cli.terminal import Paint, Table, harmless
-from everbell.client.answers import PolicyView
+from everbell.client.answers import PolicyView, TenantLine
 
 _NOTES = """\
 examples:
@@ -73,9 +73,13 @@ def _list(args: argparse.Namespace) -> int:
         for tenant in tenants:
             print_json(tenant)
     else:
-        rows = [(line.name, str(line.version or ""), str(line.pending), str(line.dead)) for line in tenants]
-        Table(("TENANT", "VERSION", "PENDING", "DEAD"), Paint()).print(rows)
+        rows = [_row(line) for line in tenants]
+        Table(("TENANT", "VERSION", "PENDING", "DEAD", "PAUSED"), Paint()).print(rows)
     return OK
+
+
+def _row(line: TenantLine) -> tuple[str, ...]:
+    return line.name, str(line.version or ""), str(line.pending), str(line.dead), str(line.pauses or "")
 
 
 def _show(args: argparse.Namespace, seen: PolicyView) -> int:
@@ -88,6 +92,8 @@ def _show(args: argparse.Namespace, seen: PolicyView) -> int:
     ]
     print(f"{seen.name}, version {seen.version}" if seen.version else f"{seen.name}, by the server's settings")
     Table(("FIELD", "VALUE", "FROM"), Paint()).print(rows)
+    for paused in seen.pauses:
+        print(harmless(f"paused: {paused.what} {paused.name or ''}".rstrip(), 200))
     return OK
 
 

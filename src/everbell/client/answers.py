@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from everbell.client.problems import Problem, error_of
 from everbell.core.event import Status
+from everbell.core.pause import What
 from everbell.core.retry import Result
 from everbell.errors import EverbellError
 
@@ -54,6 +55,22 @@ class TenantLine(Struct, frozen=True, kw_only=True):
     """Of its policy in the log; 0 where it has none there."""
     pending: int = 0
     dead: int = 0
+    pauses: int = 0
+    """How many things of it are paused."""
+
+
+class Paused(Struct, frozen=True, kw_only=True):
+    """Something that is paused, since when, by whom and why."""
+
+    what: What
+    since: datetime
+    by: str
+    """The id of an access key, or `nobody` where none was needed."""
+    name: str | None = None
+    note: str | None = None
+    until: datetime | None = None
+    unheard: tuple[str, ...] = ()
+    """Of a new pause: the nodes that could not be asked whether they know of it."""
 
 
 class PolicyView(Struct, frozen=True, kw_only=True):
@@ -65,6 +82,8 @@ class PolicyView(Struct, frozen=True, kw_only=True):
     policy: dict[str, Any]
     sources: dict[str, str]
     """By field: `document`, `settings` or `default`."""
+    pauses: tuple[Paused, ...] = ()
+    """What of it is paused."""
 
 
 class AttemptView(Struct, frozen=True, kw_only=True):

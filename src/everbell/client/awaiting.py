@@ -19,6 +19,7 @@ from everbell.client import (
     cluster_calls,
     export_calls,
     key_calls,
+    pause_calls,
     queue_calls,
     recurrence_calls,
     tenant_calls,
@@ -160,6 +161,9 @@ class AsyncClient:
     policy = _one(tenant_calls.policy)
     set_policy = _one(tenant_calls.set_policy)
     delete_policy = _one(tenant_calls.delete_policy)
+    pauses = _one(pause_calls.pauses)
+    add_pause = _one(pause_calls.add_pause)
+    end_pause = _one(pause_calls.end_pause)
     lease = _one(queue_calls.lease)
     ack = _one(queue_calls.ack)
     extend = _one(queue_calls.extend)

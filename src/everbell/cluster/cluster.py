@@ -12,25 +12,29 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from typing import Any
 
 from msgspec import Struct
 
 from everbell.clock import Clock
 from everbell.cluster.handshake import key_of
 from everbell.cluster.node import ClusterNode
+from everbell.cluster.pauses import ClusterPauses
 from everbell.cluster.peers import CalledEnd, TcpPeers
 from everbell.cluster.router import RoutedOperations
 from everbell.cluster.router_leases import RoutedLeases
 from everbell.cluster.settings import ClusterSettings
 from everbell.cluster.store_watch import StoreWatch
-from everbell.core.cluster import Command, encode_command
+from everbell.core.cluster import Command, Member, encode_command
 from everbell.core.cluster.view import ClusterView, view_of
 from everbell.engine.engine import Engine
 from everbell.entropy import Entropy
+from everbell.errors import EverbellError
 from everbell.links.link import Serve
 from everbell.logs.port import Log
 
 _ORDER_S = 5.0
+_HEARD_S = 2.0
 
 
 class Meeting(Struct, frozen=True):
@@ -52,6 +56,7 @@ class Cluster:
         self,
         log: Log,
         engine: Engine,
+        clock: Clock,
         node: ClusterNode,
         peers: TcpPeers,
         store_watch: StoreWatch,
@@ -60,6 +65,7 @@ class Cluster:
         self.node = node
         self.operations = RoutedOperations(node, engine.operations, peers)
         self.leases = RoutedLeases(node, engine.leases, peers)
+        self.pauses = ClusterPauses(lambda: node.value.policies, self.write, clock, self.unheard)
         self._log = log
         self._engine = engine
         self._peers = peers
@@ -92,18 +98,24 @@ class Cluster:
             assert node is not None, "nobody calls before the node has told where it listens"
             return key_of(node.value.cluster, secret)
 
+        async def served(method: str, arguments: tuple[Any, ...]) -> Any:
+            if method != "played":
+                assert serve is not None, "whoever meets others serves them"
+                return await serve(method, arguments)
+            return node is not None and await node.player.saw(lambda value: value.index >= arguments[0], _ORDER_S)
+
         peers = TcpPeers(key, entropy, None if meeting is None else meeting.caller_tls)
         if meeting is not None and serve is not None:
             listener = socket.create_server((meeting.host, meeting.port), family=_family(meeting.host))
             server = await asyncio.get_running_loop().create_server(
-                lambda: CalledEnd(serve, key, entropy), sock=listener, ssl=meeting.called_tls
+                lambda: CalledEnd(served, key, entropy), sock=listener, ssl=meeting.called_tls
             )
             addresses = (meeting.advertise or _address(listener), http_url)
         node = await ClusterNode.start(log, engine, clock, entropy, settings, addresses, on_halt)
         node.on_members = peers.keep_only
         store_watch = StoreWatch(node, engine, peers, clock)
         store_watch.start()
-        cluster = cls(log, engine, node, peers, store_watch, server)
+        cluster = cls(log, engine, clock, node, peers, store_watch, server)
         try:
             await node.ready()
         except BaseException:
@@ -121,6 +133,7 @@ class Cluster:
             node.log_lag_ms,
             node.lease_left_ms,
             node.player.played_at,
+            len(self._engine.pauses.on),
         )
 
     async def order(self, command: Command) -> ClusterView:
@@ -133,6 +146,21 @@ class Cluster:
         index = await self._log.append(encode_command(command))
         await self.node.player.saw(lambda value: value.index >= index, _ORDER_S)
         return index
+
+    async def unheard(self, index: int) -> tuple[str, ...]:
+        """Wait until all other nodes that may own something have played this entry; returns the names of those that do
+        not say so in time. They learn of it as soon as they read on, or lose their lease."""
+        value, me = self.node.value, self.node.me
+        others = [member for name, member in value.members.items() if name != me and not member.gateway]
+        have = await asyncio.gather(*(self._has_played(member, index) for member in others))
+        return tuple(sorted(member.name for member, has in zip(others, have, strict=True) if not has))
+
+    async def _has_played(self, member: Member, index: int) -> bool:
+        try:
+            async with asyncio.timeout(_HEARD_S):
+                return await (await self._peers.reach(member)).played(index)
+        except (EverbellError, TimeoutError):
+            return False
 
     async def stop(self, drain_s: float) -> bool:
         """Hand everything over, stop the engine, and leave; False when attempts had to be given up."""

@@ -1,4 +1,4 @@
-"""Every process keeps the policies of its tenants in step with the documents in the log.
+"""Every process keeps the policies of its tenants in step with the documents in the log, and an engine what is paused.
 
 A document that a process does not understand, because a newer version wrote it, changes nothing there: the tenant
 keeps the policy that it had.
@@ -11,12 +11,27 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from everbell.cluster.pauses import PauseFollower
 from everbell.core.cluster import Policy
 from everbell.core.document import policy_over
 from everbell.core.tenant import Tenants, is_tenant_name
+from everbell.engine.engine import Engine
 from everbell.errors import EverbellError
 
 _log = logging.getLogger("everbell.cluster")
+
+
+class DocumentFollower:
+    """Keeps an engine in step with all documents."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._policies = PolicyFollower(engine.tenants, engine.adopt)
+        self._pauses = PauseFollower(engine.pauses)
+
+    def follow(self, documents: Mapping[str, Policy]) -> None:
+        """These are the documents now."""
+        self._policies.follow(documents)
+        self._pauses.follow(documents)
 
 
 class PolicyFollower:

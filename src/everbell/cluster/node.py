@@ -18,7 +18,7 @@ from everbell.clock import Clock
 from everbell.cluster.appender import Appender
 from everbell.cluster.backoff import Backoff
 from everbell.cluster.entrance import Entrance
-from everbell.cluster.follower import PolicyFollower
+from everbell.cluster.follower import DocumentFollower
 from everbell.cluster.founding import find_or_found, token
 from everbell.cluster.heartbeat import Heartbeat
 from everbell.cluster.keeper import Keeper
@@ -125,11 +125,11 @@ class ClusterNode:
         """Find or found the cluster, and begin to join it. Raises what the log raises, and `ClusterError`."""
         node: ClusterNode | None = None
 
-        policies = PolicyFollower(engine.tenants, engine.adopt)
+        documents = DocumentFollower(engine)
 
         def step(before: Value, after: Value) -> None:
             # What counts for a node that is no member, too: it has requests to check, and will be one in a moment.
-            policies.follow(after.policies)
+            documents.follow(after.policies)
             engine.slice_tenants(slices_of(after.strategy))
             if node is not None:
                 node._step(before, after)

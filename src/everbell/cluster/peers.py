@@ -24,7 +24,9 @@ from everbell.links.link import EngineEnd, GatewayEnd, Serve
 
 _log = logging.getLogger("everbell.cluster")
 
-CALLS = frozenset("schedule get replace change cancel ring redrive lease acknowledge fail give_back extend".split())
+CALLS = frozenset(
+    "schedule get replace change cancel ring redrive lease acknowledge fail give_back extend played".split()
+)
 """What one node may ask of another; everything else any node can do by itself."""
 
 _GREETING_BYTES_MAX = 256
@@ -123,6 +125,11 @@ class TcpPeer:
         self.link = link
         self.operations = FarOperations(link)
         self.leases = FarLeases(link)
+
+    async def played(self, index: int) -> bool:
+        """Whether it has played the log up to here; it waits for that, for a while."""
+        has: bool = await self.link.call("played", index)
+        return has
 
 
 class TcpPeers:

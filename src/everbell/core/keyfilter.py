@@ -5,6 +5,10 @@ from __future__ import annotations
 
 from zlib import crc32
 
+_BITS_FIRST = 4_096
+_BITS_MAX = 1 << 19
+_BITS_A_KEY = 32
+
 
 class KeyFilter:
     """Keys of tenants. Its hash is fixed, so that simulations do not depend on the interpreter's hash seed."""
@@ -28,3 +32,45 @@ class KeyFilter:
     def _places(self, tenant: str, key: str) -> tuple[int, int]:
         first = crc32(f"{tenant}\0{key}".encode())
         return first & self._mask, (first * 0x9E3779B1 >> 15) & self._mask
+
+
+class GrowingKeyFilter:
+    """The same for who does not know how many keys there will be, and for whom a "perhaps" is dear: it is wrong for
+    about one key in a thousand, and takes about 4 bytes for each that was added, up to 100 kB."""
+
+    __slots__ = ("_filters", "_room")
+
+    def __init__(self) -> None:
+        self._filters: list[tuple[bytearray, int]] = []
+        """With their masks; the last one is filled."""
+        self._room = 0
+
+    def add(self, tenant: str, key: str) -> None:
+        if self.perhaps(tenant, key):
+            return
+        if self._room == 0:
+            self._grow()
+        self._room -= 1
+        last, mask = self._filters[-1]
+        for hashed in _hashes(tenant, key):
+            bit = hashed & mask
+            last[bit >> 3] |= 1 << (bit & 7)
+
+    def perhaps(self, tenant: str, key: str) -> bool:
+        """False only if the key was never added."""
+        hashes = _hashes(tenant, key)
+        return any(
+            all(bits[(hashed & mask) >> 3] & 1 << (hashed & 7) for hashed in hashes) for bits, mask in self._filters
+        )
+
+    def _grow(self) -> None:
+        """Begin another filter, four times as large as the last; from the largest on, wrong answers get more."""
+        bits = min(_BITS_FIRST << 2 * len(self._filters), _BITS_MAX)
+        if not self._filters or self._filters[-1][1] + 1 < _BITS_MAX:
+            self._filters.append((bytearray(bits // 8), bits - 1))
+        self._room = bits // _BITS_A_KEY
+
+
+def _hashes(tenant: str, key: str) -> tuple[int, int, int, int]:
+    first = crc32(f"{tenant}\0{key}".encode())
+    return first, first * 0x9E3779B1 >> 15, first * 0x85EBCA6B >> 13, first * 0xC2B2AE35 >> 11

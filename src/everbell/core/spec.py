@@ -210,7 +210,7 @@ def changes_of(spec: ChangeSpec, tenant: Tenant, now: int) -> dict[str, Any]:
     if spec.expires is not UNSET:
         changed["expires_ms"] = None if spec.expires is None else _expires(spec.expires)
     if spec.paused is not UNSET:
-        changed |= {"paused": spec.paused, "note": _note(spec.note)}
+        changed |= {"paused": spec.paused, "note": check_note(spec.note)}
     elif spec.note is not UNSET:
         raise InvalidInput("goes with paused: it says why", "note")
     return changed
@@ -245,7 +245,8 @@ def shift_of(by: str) -> int:
     return shift_ms
 
 
-def _note(note: str | None | UnsetType) -> str | None:
+def check_note(note: str | None | UnsetType) -> str | None:
+    """What people are told of a pause, if anything. Refuses control characters."""
     if note is UNSET or note is None:
         return None
     if _CONTROL.search(note):

@@ -2,7 +2,8 @@
 
 Tenants take turns, and within a tenant its flows do; a turn starts at most `QUANTUM` attempts. A flow at its cap is
 out of the ring until one of its attempts is settled, so a slow target costs the others nothing. A flow that has used
-up its pace, or whose breaker is open, has a cap of nothing until a timer says otherwise.
+up its pace, or whose breaker is open, has a cap of nothing until a timer says otherwise; one that is paused, until it
+is resumed.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class Dispatcher:
         self.on_given_back: Callable[[Entry], bool] = lambda entry: True
         """Returns whether an entry whose attempt did not take place is to be attempted here again."""
         self.on_expired: Callable[[Entry], None] = lambda entry: None
+        self.recall: Callable[[Entry], bool] = lambda entry: False
+        """Takes back an entry that was handed to a channel and waits there for a worker, if it does."""
         self.on_lease_over: Callable[[], None] = lambda: None
         self.on_begun: Callable[[int, int], None] = lambda late_ms, count: None
         """Told how late how many first attempts began."""
@@ -68,6 +71,14 @@ class Dispatcher:
         if flow.ready and not flow.in_ring and flow.in_flight < flow.cap:
             self._enter_ring(flow)
             self._pump_soon()
+
+    def withdraw(self, entry: Entry) -> bool:
+        """Take back an entry that waits for a slot of its target, or for a worker; False when it does not."""
+        try:
+            entry.flow.ready.remove(entry)
+        except ValueError:
+            return self.recall(entry)
+        return True
 
     def begin_all(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
         """Start attempts, unless there is nothing to deliver any more."""
@@ -177,12 +188,12 @@ class Dispatcher:
             self.resume(flow)
 
     def _wait_for_pace(self, flow: Flow, pace: Pace) -> None:
-        flow.paused = True
+        flow.spent = True
         flow.recap()
         asyncio.get_running_loop().call_later(pace.wait_ms / 1_000, self._go_on, flow)
 
     def _go_on(self, flow: Flow) -> None:
-        flow.paused = False
+        flow.spent = False
         flow.recap()
         self.resume(flow)
 
@@ -234,7 +245,7 @@ class Dispatcher:
         batch = self._take(flow)
         if batch:
             flow.channel.start(batch)
-        if flow.pace is not None and flow.ready and not flow.paused and not flow.pace.allows(self._clock.elapsed_ms()):
+        if flow.pace is not None and flow.ready and not flow.spent and not flow.pace.allows(self._clock.elapsed_ms()):
             self._wait_for_pace(flow, flow.pace)
         # Asked after the start: what has expired takes no slot, and nobody would come back for the others.
         if flow.ready and flow.in_flight < flow.cap:

@@ -39,6 +39,7 @@ from everbell.engine.meter import Meter
 from everbell.engine.operations import Operations
 from everbell.engine.outcomes import Outcomes
 from everbell.engine.partition import Partition
+from everbell.engine.pauses import Pauses
 from everbell.engine.quotas import Quotas
 from everbell.engine.scribe import Scribe, failing
 from everbell.entropy import Entropy
@@ -116,6 +117,7 @@ class Engine:
         self._intake = intake = Intake(clock, entropy, scribe, floor, self.meter, partitions, quotas)
         self.leases = Leases(queues, scribe, outcomes.flush)
         self.operations = Operations(store, clock, tenants, partitions, floor, intake, scribe, self._lanes, self.meter)
+        self.pauses = Pauses(clock, floor, self._lanes, self.dispatcher, queues)
         self.dispatcher.on_settled = outcomes.settled
         self.dispatcher.on_expired = outcomes.expired
         self.dispatcher.on_given_back = self._given_back
@@ -276,6 +278,7 @@ class Engine:
         stored."""
         self.operations.close()
         self._agenda.stop()
+        self.pauses.stop()
         if self._ticker is not None:
             self._ticker.cancel()
         for channel in self._channels.values():
@@ -298,11 +301,12 @@ class Engine:
             self._lanes.enter(entry)
 
     def _given_back(self, entry: Entry) -> bool:
-        """Whether the entry stays here: not if its partition is being handed over."""
-        stays = self._partitions[entry.event.partition].is_open
-        if not stays:
+        """Whether the entry is to be attempted here again: not if its partition is being handed over, and not yet if
+        its key is paused."""
+        if not self._partitions[entry.event.partition].is_open:
             self.floor.forget(entry)
-        return stays
+            return False
+        return entry.event.key is None or not self._lanes.withholds(entry)
 
     def _near_at(self) -> int:
         """What is due until then belongs into memory."""
@@ -322,6 +326,7 @@ class Engine:
         """Time has passed: move the loader's front, and look after what is done now and then."""
         self._loader.tick()
         self._scribe.nudge()
+        self.pauses.look()
         now = self._clock.now()
         lines_left = self._lanes.resume_left()
         if self._intake.needs_sequences and self.epochs:

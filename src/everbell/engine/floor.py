@@ -13,6 +13,7 @@ from operator import attrgetter
 
 from everbell.channels.port import Channel
 from everbell.core.event import Event, position_at
+from everbell.core.pause import Held
 from everbell.core.target import group_of, stem_of
 from everbell.core.tenant import Tenants
 from everbell.engine.agenda import NEVER, Agenda
@@ -45,7 +46,11 @@ class Floor:
     ) -> None:
         self.entries: dict[int, Entry] = {}
         self.starved: dict[Flow, None] = {}
-        """Flows that left events in the store for want of room, in the order in which that happened."""
+        """Flows that left events in the store for want of room, in the order in which that happened; not those that
+        are paused, for whom nobody has to look."""
+        self.paused_flows = 0
+        self.held = Held()
+        """What is paused; flows that are made meanwhile are paused from the beginning."""
         self.budget = budget
         self._partitions = partitions
         self._agenda = agenda
@@ -57,6 +62,8 @@ class Floor:
         """By the stem of a target."""
         self._near_at = near_at
         self.on_room: Callable[[], None] = lambda: None
+        self.on_paused_flow: Callable[[], None] = lambda: None
+        """Told that there is another flow that is paused, so that each may hold less than before."""
         self.on_early: Callable[[int], None] = lambda run_at: None
         """Told of events that the loader has to find before the time in `expected_at`."""
         self.expected_at = 0
@@ -154,13 +161,19 @@ class Floor:
     def give_way(self, entry: Entry) -> bool:
         """An entry with a key is due: does an earlier event of its key wait for room in the store? Then it goes back
         there."""
+        skip = self._partitions[entry.event.partition].skip_of_key(entry.event)
+        if skip is None:
+            return False
+        skip.leave(entry.event)
+        self.forget(entry)
+        return True
+
+    def put_away(self, entry: Entry, flow: Flow) -> None:
+        """An entry that nobody is at work on goes back to the store, to wait there until the flow has room."""
         partition = self._partitions[entry.event.partition]
-        for skip in partition.skips.values():
-            if skip.concerns(entry.event):
-                skip.leave(entry.event)
-                self.forget(entry)
-                return True
-        return False
+        if partition.is_open:
+            self._leave(entry, partition, flow)
+            self.forget(entry)
 
     def is_behind_others(self, event: Event) -> bool:
         """Whether others of its key may come before it that were left in the store, or that are not read yet."""
@@ -169,7 +182,7 @@ class Floor:
 
     def is_behind_left(self, event: Event) -> bool:
         """Whether others of its key may come before it that were left in the store."""
-        return any(skip.concerns(event) for skip in self._partitions[event.partition].skips.values())
+        return self._partitions[event.partition].skip_of_key(event) is not None
 
     def admit_to_lane(self, event: Event) -> Entry | None:
         """Take in an event that waited in its key's line; None when it is in memory already. Lanes bound how many."""
@@ -230,8 +243,8 @@ class Floor:
     def _drop_idle(self, flows: Iterable[Flow]) -> None:
         """There are too many flows to keep those that nobody uses."""
         for flow in flows:
-            if flow.idle:
-                self._flows.pop((flow.tenant.name, flow.group), None)
+            if flow.idle and self._flows.pop((flow.tenant.name, flow.group), None) is not None:
+                self.paused_flows -= flow.paused
 
     def of_partitions(self, partitions: Container[int]) -> list[Entry]:
         """All entries of these partitions."""
@@ -257,6 +270,12 @@ class Floor:
         if flow is None:
             flow = Flow(self._tenants.policy(event.tenant), group, self._channel_for(group))
             self._flows[event.tenant, group] = flow
+            if self.held.holds(event.tenant, group):
+                flow.paused = True
+                flow.recap()
+                self.paused_flows += 1
+                self.budget.share_out(self.paused_flows)
+                self.on_paused_flow()
         return flow
 
     def _group_of(self, target: str) -> str:
@@ -267,19 +286,27 @@ class Floor:
             return target
 
     def oldest_at(self) -> int:
-        """When the first of those was due that wait for a slot of their target, or in the store for room."""
-        times = [flow.ready[0].event.run_at for flow in self._flows.values() if flow.ready]
+        """When the first of those was due that wait for a slot of their target, or in the store for room; what is
+        paused is meant to wait."""
+        times = [flow.ready[0].event.run_at for flow in self._flows.values() if flow.ready and not flow.paused]
         for flow in islice(self.starved, _STARVED_ASKED):
             times.extend(position_at(skip.position) for skip in flow.skips.values())
         return min(times, default=NEVER)
 
+    def share_out_paused(self) -> None:
+        """Other flows are paused than before."""
+        self.paused_flows = sum(flow.paused for flow in self._flows.values())
+        self.budget.share_out(self.paused_flows)
+
     def flows(self) -> list[Flow]:
         return list(self._flows.values())
 
-    def _leave(self, entry: Entry, partition: Partition) -> None:
-        entry.flow.left_bytes = entry.cost
-        partition.leave(entry.event, entry.flow)
-        self.starved[entry.flow] = None
+    def _leave(self, entry: Entry, partition: Partition, flow: Flow | None = None) -> None:
+        flow = flow or entry.flow
+        flow.left_bytes = entry.cost
+        partition.leave(entry.event, flow)
+        if not flow.paused:
+            self.starved[flow] = None
 
     def _take_in(self, entry: Entry) -> None:
         self.entries[entry.event.sequence] = entry

@@ -5,6 +5,9 @@ may hold as much as is still free: one flow alone can use half of the memory, te
 everybody else. So memory is bounded, nobody has to configure a share, and a stuck flow never takes the last room from
 the others.
 
+A flow that is paused may keep a little, so that a small backlog goes on in its order at once; all paused ones together
+may have an eighth of the memory, for nobody knows how long they will stand still.
+
 What a flow has no room for stays in the store. A `Skip` remembers, per partition, from where on that is so, and which
 keys are concerned; the loader goes back there when the flow has room again.
 """
@@ -16,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from everbell.channels.port import Channel
 from everbell.core.event import Event
-from everbell.core.keyfilter import KeyFilter
+from everbell.core.keyfilter import GrowingKeyFilter
 from everbell.core.target import stem_of
 from everbell.core.tenant import Tenant
 from everbell.engine.breaker import Breaker
@@ -28,7 +31,8 @@ if TYPE_CHECKING:
 EVENT_OVERHEAD_BYTES = 1_000
 """About what an event costs in memory besides its payload."""
 
-_SKIPPED_KEYS_BITS = 32_768
+_PAUSED_PART = 8
+
 _STEMS_MAX = 16
 
 
@@ -39,14 +43,14 @@ class Skip:
 
     def __init__(self, position: int) -> None:
         self.position = position
-        self.keys: KeyFilter | None = None
+        self.keys: GrowingKeyFilter | None = None
 
     def leave(self, event: Event) -> None:
         """Leave the event in the store; later events of its key must not overtake it, whatever their target."""
         self.position = min(self.position, event.position)
         if event.key is not None:
             if self.keys is None:
-                self.keys = KeyFilter(_SKIPPED_KEYS_BITS)
+                self.keys = GrowingKeyFilter()
             self.keys.add(event.tenant, event.key)
 
     def concerns(self, event: Event) -> bool:
@@ -74,6 +78,7 @@ class Flow:
         "paused",
         "ready",
         "skips",
+        "spent",
         "stems",
         "tenant",
     )
@@ -83,8 +88,10 @@ class Flow:
         self.channel = channel
         self.breaker: Breaker | None = None
         self.pace: Pace | None = None
-        self.paused = False
+        self.spent = False
         """It has used up its pace, and waits until it may go on."""
+        self.paused = False
+        """Somebody paused its tenant or its target."""
         self.in_flight = 0
         self.adopt(tenant)
         self.held_bytes = 0
@@ -101,7 +108,7 @@ class Flow:
         self.tenant = tenant
         if tenant.rate != (None if self.pace is None else self.pace.rate):
             self.pace = None if tenant.rate is None else Pace(tenant.rate)
-            self.paused = False
+            self.spent = False
         if tenant.breaker != (None if self.breaker is None else self.breaker.policy):
             self.breaker = None if tenant.breaker is None else Breaker(tenant.breaker)
         self.recap()
@@ -109,7 +116,7 @@ class Flow:
     def recap(self) -> None:
         """How many attempts may be under way at a time: none while it waits, and one more while it is probed."""
         state = "closed" if self.breaker is None else self.breaker.state
-        if self.paused or state == "open":
+        if self.paused or self.spent or state == "open":
             self.cap = 0
         elif state == "probing":
             self.cap = self.in_flight + 1
@@ -125,20 +132,27 @@ class Flow:
     @property
     def idle(self) -> bool:
         """Nothing of it is in memory or left behind, so it can be made again when it is needed."""
-        return not (self.held_bytes or self.skips or self.in_flight or self.in_ring) and self.cap > 0
+        return not (self.held_bytes or self.skips or self.in_flight or self.in_ring) and (self.cap > 0 or self.paused)
 
 
 class Budget:
     """The bytes that events in memory may take."""
 
-    __slots__ = ("free_bytes", "total_bytes")
+    __slots__ = ("free_bytes", "paused_share", "total_bytes")
 
     def __init__(self, total_bytes: int) -> None:
         self.total_bytes = total_bytes
         self.free_bytes = total_bytes
+        self.paused_share = 0
+        """What each flow that is paused may hold."""
+
+    def share_out(self, paused_flows: int) -> None:
+        """So many flows are paused now."""
+        self.paused_share = self.total_bytes // (_PAUSED_PART * max(paused_flows, 1))
 
     def allows(self, flow: Flow, cost: int) -> bool:
-        return flow.held_bytes + cost <= self.free_bytes
+        held_bytes = flow.held_bytes + cost
+        return held_bytes <= self.free_bytes and not (flow.paused and held_bytes > self.paused_share)
 
     def has_room_again(self, flow: Flow) -> bool:
         """Whether going back to the store pays: the flow could take in about as much as it holds, and what it left."""

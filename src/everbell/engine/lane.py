@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from everbell.engine.entry import Entry
+from everbell.core.event import Event
+from everbell.engine.entry import Entry, Phase
 
 
 class Lane:
     """One key that has something due."""
 
-    __slots__ = ("asking", "away", "freed", "head", "horizon", "key", "line", "marked", "partition", "spills", "tenant")
+    __slots__ = (
+        "asking",
+        "away",
+        "freed",
+        "head",
+        "horizon",
+        "key",
+        "line",
+        "marked",
+        "partition",
+        "spills",
+        "tenant",
+        "withheld",
+    )
 
     def __init__(self, partition: int, tenant: str, key: str) -> None:
         self.partition = partition
@@ -28,3 +42,22 @@ class Lane:
         """The mark was lifted while the store was being asked."""
         self.spills = 0
         """How many entries went to the store's line, so that a read can tell whether it may have missed some."""
+        self.withheld = False
+        """The head may not go, because somebody paused the key."""
+
+    def look(self) -> tuple[Event | None, int]:
+        """Whose turn it is, and how many of the line are nowhere else in a line."""
+        only_here = sum(entry.event.state != "waiting" for entry in (*self.line, *self.away))
+        return None if self.head is None else self.head.event, only_here
+
+    @property
+    def is_only_here(self) -> bool:
+        """Whether nothing is known of the key but what is scheduled and waits here: nobody is at work on any of it, and
+        nothing of it is in line in the store."""
+        if self.head is None or self.asking or self.away or self.marked or self.horizon is not None:
+            return False
+        return all(_is_plain(entry) for entry in (self.head, *self.line))
+
+
+def _is_plain(entry: Entry) -> bool:
+    return entry.phase is Phase.READY and entry.event.state == "scheduled" and not entry.blocks_key

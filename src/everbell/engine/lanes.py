@@ -32,6 +32,7 @@ from everbell.engine.dispatcher import Dispatcher
 from everbell.engine.entry import Entry, Phase
 from everbell.engine.floor import Floor
 from everbell.engine.lane import Lane
+from everbell.engine.left_lines import LeftLines
 from everbell.engine.loader import bury
 from everbell.engine.partition import Partition
 from everbell.engine.scribe import Scribe
@@ -39,8 +40,6 @@ from everbell.errors import StoreError
 from everbell.stores.port import Block, Change, Move, Page, Refusal, Store, Unblock
 
 LINE_IN_MEMORY = 64
-CLOCKS_APART_MS = 5_000
-"""How far the clocks of two nodes may differ: so far ahead of time a dead owner may have sent something."""
 NOBODY = 0
 """The head of a marked key whose line may go on by itself."""
 
@@ -69,54 +68,34 @@ class Lanes:
         self._floor = floor
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._marked = KeyFilter(_FILTER_BITS)
-        self._left: dict[int, list[tuple[str, str]]] = {}
-        """Lines without a head, found at the start or stopped since, by partition."""
+        self._left = LeftLines(clock, floor, partitions)
+        self._paused: frozenset[tuple[str, str]] = frozenset()
 
     async def recover(self, partition: int) -> None:
         """Learn which keys are marked, and which lines have no head. To be called as a read of the scribe."""
-        self._left.pop(partition, None)
+        self._left.forget((partition,))
         after = ("", "")
         while rows := await self._store.blocked(partition, after, _BLOCKED_PAGE):
             for tenant, key, head in rows:
                 self._marked.add(tenant, key)
                 if head == NOBODY:
-                    self._left.setdefault(partition, []).append((tenant, key))
+                    self._left.add(partition, tenant, key)
             after = rows[-1][:2]
 
     def leave(self, partitions: Container[int]) -> None:
         """These partitions are owned elsewhere from now on."""
         for name in [name for name, lane in self._lanes.items() if lane.partition in partitions]:
             del self._lanes[name]
-        for index in [index for index in self._left if index in partitions]:
-            del self._left[index]
+        self._left.forget(partitions)
 
     def resume_left(self) -> bool:
-        """Set lines going that were found without a head; returns whether there are more, to be asked for again.
-
-        Not before all that was due at the start is in memory and has rung, because one of those may have its place at
-        the front of the line.
-        """
-        now, elapsed_ms = self._clock.now(), self._clock.elapsed_ms()
-        read = [index for index in self._left if _is_read(self._partitions[index], elapsed_ms)]
-        ahead = self._keys_ahead(now) if read else ()
-        for index in read:
-            skips = self._partitions[index].skips.values()
-            lines = self._left.pop(index)
-            held_up = [name for name in lines if name in ahead or any(skip.has_key(*name) for skip in skips)]
-            if held_up:
-                self._left[index] = held_up
-            for tenant, key in lines:
-                if (tenant, key) not in held_up and (tenant, key) not in self._lanes:
-                    # The mark may be another's by now: an event of the key that came due meanwhile set the line going.
-                    lane = self._lanes[tenant, key] = Lane(index, tenant, key)
-                    self._ask(lane)
-        return bool(self._left)
-
-    def _keys_ahead(self, now: int) -> set[tuple[str, str | None]]:
-        """The keys of events in memory that are due but have not rung, or that a user is changing."""
-        entries = self._floor.entries.values()
-        due = (entry for entry in entries if entry.event.run_at <= now)
-        return {(entry.event.tenant, entry.event.key) for entry in due if entry.phase in (Phase.AHEAD, Phase.SETTLING)}
+        """Set lines going that were found without a head; returns whether more may go in a moment."""
+        for index, tenant, key in self._left.to_go():
+            if (tenant, key) not in self._lanes:
+                # The mark may be another's by now: an event of the key that came due meanwhile set the line going.
+                lane = self._lanes[tenant, key] = Lane(index, tenant, key)
+                self._ask(lane)
+        return self._left.is_soon
 
     def enter(self, entry: Entry) -> None:
         """The entry is due. It is dispatched when its turn in its key has come."""
@@ -131,7 +110,7 @@ class Lanes:
             self._ask(lane)
         if lane.asking or lane.horizon is None or event.order <= lane.horizon:
             insort(lane.line, entry, key=_order)
-            if len(lane.line) > LINE_IN_MEMORY and not lane.asking:
+            if len(lane.line) > self._line_max(lane) and not lane.asking:
                 self._mark_crowded(lane)
         else:
             self._spill(lane, entry)
@@ -197,10 +176,7 @@ class Lanes:
     def look(self, tenant: str, key: str) -> tuple[Event | None, int]:
         """Whose turn it is in a key, as far as memory knows, and how many of its line are nowhere else in a line."""
         lane = self._lanes.get((tenant, key))
-        if lane is None:
-            return None, 0
-        only_here = sum(entry.event.state != "waiting" for entry in (*lane.line, *lane.away))
-        return None if lane.head is None else lane.head.event, only_here
+        return (None, 0) if lane is None else lane.look()
 
     def resume(self, partition: int, tenant: str, key: str) -> None:
         """The key's line goes on without a head, unless it is going already."""
@@ -216,16 +192,49 @@ class Lanes:
         lane.marked = True
         self._advance(lane)
 
+    def pause(self, keys: frozenset[tuple[str, str]]) -> None:
+        """These keys are paused, and no others. A paused key has its head in memory, and its line in the store."""
+        before, self._paused = self._paused, keys
+        for lane in filter(None, map(self._lanes.get, sorted(keys - before))):
+            lane.withheld = lane.head is not None and self._dispatcher.withdraw(lane.head)
+            if lane.line and not lane.asking:
+                self._mark_crowded(lane)
+        for lane in filter(None, map(self._lanes.get, sorted(before - keys))):
+            if lane.withheld and lane.head is not None:
+                self._lead(lane, lane.head)
+
+    def withholds(self, entry: Entry) -> bool:
+        """Whether the head of a lane has to wait because its key is paused."""
+        if (entry.event.tenant, entry.event.key) not in self._paused:
+            return False
+        if (lane := self._lane_of(entry)) is not None and lane.head is entry:
+            lane.withheld = True
+        return True
+
+    def put_away(self, entry: Entry) -> None:
+        """A key whose head's target is paused can wait in the store, if nothing of it has been anywhere else yet."""
+        lane = self._lane_of(entry)
+        if lane is not None and lane.head is not None and lane.head.flow.paused and lane.is_only_here:
+            del self._lanes[lane.tenant, lane.key]
+            for each in (lane.head, *lane.line):
+                self._floor.put_away(each, lane.head.flow)
+
+    def _line_max(self, lane: Lane) -> int:
+        return 0 if self._paused and (lane.tenant, lane.key) in self._paused else LINE_IN_MEMORY
+
     def _lane_of(self, entry: Entry) -> Lane | None:
         event = entry.event
         return None if event.key is None else self._lanes.get((event.tenant, event.key))
 
     def _lead(self, lane: Lane, entry: Entry) -> None:
         lane.head = entry
+        lane.withheld = False
         self._dispatch(entry)
 
     def _dispatch(self, entry: Entry) -> None:
         """Let the head of a lane go, now or as soon as it may."""
+        if self._paused and self.withholds(entry):
+            return
         wait_ms = self._wait_ms(entry.event)
         if wait_ms <= 0:
             self._dispatcher.enqueue(entry)
@@ -234,11 +243,7 @@ class Lanes:
             asyncio.get_running_loop().call_later(min(wait_ms, 1_000) / 1_000, self._dispatch, entry)
 
     def _wait_ms(self, event: Event) -> int:
-        partition = self._partitions[event.partition]
-        wait_ms = 0
-        if partition.quiet_until_ms and event.run_at <= partition.taken_at + CLOCKS_APART_MS:
-            # The last owner died, and may have sent this one: a request that is on its way must not come after ours.
-            wait_ms = partition.quiet_until_ms - self._clock.elapsed_ms()
+        wait_ms = self._partitions[event.partition].quiet_ms(event.run_at, self._clock.elapsed_ms())
         if event.state == "waiting":
             # It came to the line when it was due by the clock of an owner before this one, which may be ahead of ours.
             wait_ms = max(wait_ms, event.run_at - self._clock.now())
@@ -258,10 +263,8 @@ class Lanes:
                 self._scribe.submit([Unblock(lane.partition, lane.tenant, lane.key)], _stored, must=True)
 
     def _gives_way(self, lane: Lane) -> bool:
-        """Whether an event that had to stay in the store comes before the line: then the line goes back there.
-
-        That may be the next occurrence of the last head, which was due at once and found no room.
-        """
+        """Whether an event that had to stay in the store comes before the line, perhaps the next occurrence of the last
+        head, which was due at once and found no room: then the line goes back there."""
         if not self._floor.is_behind_left(lane.line[0].event):
             return False
         del self._lanes[lane.tenant, lane.key]
@@ -271,7 +274,7 @@ class Lanes:
                 self._spill(lane, entry)
         if lane.marked:
             # Whatever comes first sets the line going when it is due, unless somebody cancels it.
-            self._left.setdefault(lane.partition, []).append((lane.tenant, lane.key))
+            self._left.add(lane.partition, lane.tenant, lane.key)
         return True
 
     def _mark(self, lane: Lane) -> None:
@@ -324,7 +327,7 @@ class Lanes:
         own = next((entry for entry in lane.line if entry.event.sequence == head), None)
         if head is None:
             self._advance(lane)
-            if len(lane.line) > LINE_IN_MEMORY:
+            if len(lane.line) > self._line_max(lane):
                 self._mark_crowded(lane)
         elif own is not None:
             lane.line.remove(own)
@@ -348,7 +351,8 @@ class Lanes:
         before = lane.spills
 
         async def operation() -> None:
-            page = await self._store.waiting(lane.partition, lane.tenant, lane.key, _NOTHING, LINE_IN_MEMORY)
+            limit = max(self._line_max(lane), 1)
+            page = await self._store.waiting(lane.partition, lane.tenant, lane.key, _NOTHING, limit)
             for poison in page.poison:
                 await bury(self._store, poison)
             lane.asking = False
@@ -382,10 +386,6 @@ class Lanes:
     def _go_on(self, lane: Lane) -> None:
         if lane.head is None and self._lanes.get((lane.tenant, lane.key)) is lane:
             self._advance(lane)
-
-
-def _is_read(partition: Partition, elapsed_ms: int) -> bool:
-    return partition.next_at > partition.taken_at and elapsed_ms >= partition.quiet_until_ms
 
 
 def _to_line(event: Event) -> Move:

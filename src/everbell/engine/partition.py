@@ -7,6 +7,9 @@ from everbell.core.ids import SEQUENCE_MAX
 from everbell.engine.agenda import NEVER
 from everbell.engine.flow import Flow, Skip
 
+CLOCKS_APART_MS = 5_000
+"""How far the clocks of two nodes may differ: so far ahead of time a dead owner may have sent something."""
+
 
 class Partition:
     """Data, not a task: an idle partition costs nothing.
@@ -75,6 +78,13 @@ class Partition:
             self.next_at = run_at
         return False
 
+    def quiet_ms(self, run_at: int, elapsed_ms: int) -> int:
+        """How long the head of a key has to wait because the last owner died, and may have sent this one: a request
+        that is on its way must not come after ours."""
+        if not self.quiet_until_ms or run_at > self.taken_at + CLOCKS_APART_MS:
+            return 0
+        return self.quiet_until_ms - elapsed_ms
+
     def skip_for(self, event: Event, flow: Flow, besides: Flow | None = None) -> Skip | None:
         """The skip that the event of `flow` has to stay behind, if any, `besides` not counted."""
         for other, skip in self.skips.items():
@@ -83,6 +93,14 @@ class Partition:
             if other is flow and event.position >= skip.position:
                 return skip
             if event.key is not None and other.tenant.name == event.tenant and skip.concerns(event):
+                return skip
+        return None
+
+    def skip_of_key(self, event: Event) -> Skip | None:
+        """The skip behind which an earlier event of the same key may be, if any. Keys are a tenant's own: what others
+        left behind, however much it is, concerns nobody else."""
+        for flow, skip in self.skips.items():
+            if flow.tenant.name == event.tenant and skip.concerns(event):
                 return skip
         return None
 

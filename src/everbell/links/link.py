@@ -23,6 +23,7 @@ from everbell.core.cluster import Command, Policy
 from everbell.core.cluster.view import ClusterView
 from everbell.core.event import Event, Record, Repeat, Status
 from everbell.core.health import Health
+from everbell.core.pause import Pause, Put, What
 from everbell.core.retry import Outcome, Retry
 from everbell.core.spec import Draft
 from everbell.engine.forecast import Forecast
@@ -162,6 +163,10 @@ CALLS: dict[str, Call] = {
     "policies": Call(tuple[int], tuple[int, dict[str, Policy]]),
     "put_policy": Call(tuple[str, bytes, int | None], int),
     "drop_policy": Call(tuple[str, int | None], None),
+    "played": Call(tuple[int], bool),
+    "pauses": Call(tuple[()], list[Pause]),
+    "put_pause": Call(tuple[Pause], Put),
+    "drop_pause": Call(tuple[str, What, str], Pause),
 }
 
 _ARGUMENTS = {name: msgspec.msgpack.Decoder(call.arguments) for name, call in CALLS.items()}

@@ -9,7 +9,7 @@ from everbell.core.health import Health
 from everbell.core.spec import Draft
 from everbell.engine.port import LeasesPort, OperationsPort, Seen
 from everbell.links.link import CALLS, PackedChange, PackedLine, PackedSeen, Scheduled, pack_error
-from everbell.links.port import ChangingKeys, ChangingPolicies, ClusterPort, MakeBackup
+from everbell.links.port import ChangingKeys, ChangingPolicies, ClusterPort, MakeBackup, PausesPort
 
 CHANGE_WAIT_S = 10.0
 """How long a gateway waits for keys or policies to change before it asks again."""
@@ -28,6 +28,7 @@ class Near:
         cluster: ClusterPort | None = None,
         keys: ChangingKeys | None = None,
         policies: ChangingPolicies | None = None,
+        pauses: PausesPort | None = None,
     ) -> None:
         self._operations = operations
         self._leases = leases
@@ -37,6 +38,7 @@ class Near:
         self._cluster = cluster
         self._keys = keys
         self._policies = policies
+        self._pauses = pauses
 
     async def serve(self, method: str, arguments: tuple[Any, ...]) -> Any:
         """Carry out one of `CALLS`."""
@@ -53,10 +55,8 @@ class Near:
                 return PackedLine.pack(await self._operations.line(*arguments))
             case "backup":
                 return await self._backup()
-            case "metrics":
-                return self._metrics()
-            case "health":
-                return self._health()
+            case "metrics" | "health":
+                return self._metrics() if method == "metrics" else self._health()
             case "look" | "order":
                 assert self._cluster is not None, "only gateways ask, and they have a node behind them"
                 return await getattr(self._cluster, method)(*arguments)
@@ -64,6 +64,9 @@ class Near:
                 return await self._about_keys(method, *arguments)
             case "policies" | "put_policy" | "drop_policy":
                 return await self._about_policies(method, *arguments)
+            case "pauses" | "put_pause" | "drop_pause":
+                assert self._pauses is not None, "only gateways ask, and they have a node behind them"
+                return await getattr(self._pauses, method.removesuffix("_pause"))(*arguments)
             case "lease" | "acknowledge" | "fail" | "give_back" | "extend":
                 return await getattr(self._leases, method)(*arguments)
             case _:

@@ -1,4 +1,4 @@
-"""What may be asked over a link beside the engine's own ports: keys, policies, the cluster, backups."""
+"""What may be asked over a link beside the engine's own ports: keys, policies, pauses, the cluster, backups."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Protocol
 from everbell.core.access import AccessKey, Keyring
 from everbell.core.cluster import Command, Policy
 from everbell.core.cluster.view import ClusterView
+from everbell.core.pause import Pause, Put, What
 
 MakeBackup = Callable[[], Awaitable[str]]
 """Copies the store while everything goes on, and says where to."""
@@ -31,6 +32,16 @@ class PoliciesPort(Protocol):
     async def put(self, tenant: str, document: bytes, expected: int | None) -> int: ...
 
     async def drop(self, tenant: str, expected: int | None) -> None: ...
+
+
+class PausesPort(Protocol):
+    """Where pauses are kept."""
+
+    async def pauses(self) -> list[Pause]: ...
+
+    async def put(self, pause: Pause) -> Put: ...
+
+    async def drop(self, tenant: str, what: What, name: str) -> Pause: ...
 
 
 class ChangingKeys(KeysPort, Protocol):

@@ -17,7 +17,7 @@ from everbell.core.health import Health
 from everbell.core.tenant import Tenants, check_tenant_name
 from everbell.engine.port import LeasesPort, OperationsPort
 from everbell.errors import EverbellError, Forbidden, NotFound
-from everbell.links.port import MakeBackup, PoliciesPort
+from everbell.links.port import MakeBackup, PausesPort, PoliciesPort
 from everbell.server.audit import AuditLog
 from everbell.server.batch_api import BatchApi
 from everbell.server.cluster_api import ClusterApi
@@ -32,6 +32,8 @@ from everbell.server.keys_routes import key_routes
 from everbell.server.lines_api import LinesApi
 from everbell.server.message import Request, Response
 from everbell.server.openapi import openapi
+from everbell.server.pauses_api import PausesApi
+from everbell.server.pauses_routes import pause_routes
 from everbell.server.problem import WrongMethod, problem_of
 from everbell.server.queues_api import QueuesApi
 from everbell.server.recurrence_api import RecurrenceApi
@@ -54,7 +56,7 @@ class Api:
     the Kafka clusters that it reaches.
 
     Without a `gate` it is for whoever can call it; without `keys` there are none to list, make and revoke; without
-    `policies` those of tenants can be neither seen nor changed.
+    `policies` those of tenants can be neither seen nor changed, and without `pauses` nothing of them can be paused.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Api:
         cluster: ClusterApi | None = None,
         keys: KeysApi | None = None,
         policies: PoliciesPort | None = None,
+        pauses: PausesPort | None = None,
         gate: Gate | None = None,
         audit: AuditLog | None = None,
         allows_handlers: bool = False,
@@ -86,7 +89,8 @@ class Api:
             *queue_routes(QueuesApi(leases)),
             *(cluster_routes(cluster) if cluster is not None else ()),
             *(key_routes(keys) if keys is not None else ()),
-            *(tenant_routes(TenantsApi(policies, tenants, operations)) if policies is not None else ()),
+            *(tenant_routes(TenantsApi(policies, tenants, operations, pauses)) if policies is not None else ()),
+            *(pause_routes(PausesApi(pauses, clock)) if pauses is not None else ()),
             *system_routes(SystemApi(health, metrics, lambda: self.document, backup)),
         )
         self._gate = gate or Gate()

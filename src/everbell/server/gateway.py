@@ -15,6 +15,7 @@ from everbell.core.health import Health
 from everbell.core.tenant import Tenants
 from everbell.entropy import SystemEntropy
 from everbell.links.far import FarKeys, FarLeases, FarOperations
+from everbell.links.far_pauses import FarPauses
 from everbell.links.link import GatewayEnd
 from everbell.log_lines import set_up_logging
 from everbell.server.api import Api
@@ -70,6 +71,7 @@ class Gateway:
             cluster=ClusterApi(lambda: link.call("look"), lambda command: link.call("order", command)),
             keys=KeysApi(keys, clock, SystemEntropy()),
             policies=policies,
+            pauses=FarPauses(link),
             gate=Gate(keys.ring, may_be_open=plan.may_be_open),
             audit=AuditLog(plan.audit, plan.audit_file, clock),
             kafka=plan.kafka,

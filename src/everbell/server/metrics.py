@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from typing import get_args
 
 from everbell.cluster.cluster import Cluster
+from everbell.core.pause import What
 from everbell.engine.engine import Engine
 from everbell.engine.meter import LATENESS_BOUNDS_MS
 from everbell.server.cluster_metrics import render_cluster
@@ -51,6 +54,14 @@ def render(engine: Engine, cluster: Cluster | None = None, more: Sequence[str] =
     broken = sum(flow.breaker is not None and flow.breaker.state != "closed" for flow in engine.floor.flows())
     lines += metric(
         "everbell_breakers_open", "gauge", "Targets that failed so often that they are only probed.", broken
+    )
+    paused = Counter(pause.what for pause in engine.pauses.on)
+    lines += labelled(
+        "everbell_pauses",
+        "gauge",
+        "Tenants, keys, targets and queues that are paused.",
+        "what",
+        {what: paused[what] for what in get_args(What)},
     )
     late_s = engine.overdue_ms() / 1_000
     lines += metric("everbell_oldest_overdue_seconds", "gauge", "How long the oldest due event has waited.", late_s)

@@ -195,6 +195,7 @@ class Node:
             cluster=ClusterApi(cluster.look, cluster.order),
             keys=KeysApi(keys, self._clock, self._entropy),
             policies=policies,
+            pauses=cluster.pauses,
             gate=Gate(keys.ring, may_be_open=settings.may_be_open),
             audit=AuditLog(settings.audit, settings.audit_file, self._clock),
             kafka=frozenset(settings.kafka.clusters),
@@ -211,7 +212,9 @@ class Node:
         self, cluster: Cluster, keys: ClusterKeys, policies: ClusterPolicies, listener: socket.socket
     ) -> Gateways:
         operations, leases = cluster.operations, cluster.leases
-        near = Near(operations, leases, self._backup, self._metrics, self._health, cluster, keys, policies)
+        near = Near(
+            operations, leases, self._backup, self._metrics, self._health, cluster, keys, policies, cluster.pauses
+        )
         gateways = Gateways(self._settings, listener, near.serve)
         await gateways.start()
         self._on_hangup = gateways.renew_certificate

@@ -6,6 +6,7 @@ of the nodes field by field; what it leaves out follows them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,9 +20,10 @@ from everbell.core.policy import TenantSpec
 from everbell.core.tenant import Tenants
 from everbell.engine.port import OperationsPort
 from everbell.errors import Conflict, NotFound, TooLarge
-from everbell.links.port import PoliciesPort
+from everbell.links.port import PausesPort, PoliciesPort
 from everbell.server.bodies import Body, version_of
 from everbell.server.message import Request, Response
+from everbell.server.pauses_api import PausedThing, paused_in
 from everbell.server.views import json_response
 from everbell.stores.port import Counts
 
@@ -41,6 +43,8 @@ class TenantView(Struct, frozen=True):
     policy: TenantSpec
     """Secrets by their last characters."""
     sources: dict[str, Source]
+    pauses: list[PausedThing]
+    """What of it is paused."""
 
 
 class TenantLine(Struct, frozen=True):
@@ -51,10 +55,12 @@ class TenantLine(Struct, frozen=True):
     pending: int
     """Events that are neither finished nor dead."""
     dead: int
+    pauses: int
+    """How many things of it are paused: itself, keys, targets and queues."""
 
 
 class TenantsView(Struct, frozen=True):
-    """All tenants that have a policy of their own, or events."""
+    """All tenants that have a policy of their own, events, or something that is paused."""
 
     tenants: list[TenantLine]
 
@@ -62,22 +68,30 @@ class TenantsView(Struct, frozen=True):
 class TenantsApi:
     """The handlers of `/v1/tenants`."""
 
-    def __init__(self, policies: PoliciesPort, tenants: Tenants, operations: OperationsPort) -> None:
+    def __init__(
+        self,
+        policies: PoliciesPort,
+        tenants: Tenants,
+        operations: OperationsPort,
+        pauses: PausesPort | None = None,
+    ) -> None:
         self._policies = policies
         self._tenants = tenants
         self._operations = operations
+        self._pauses = pauses
         self._specs = Body(TenantSpec)
 
     async def list(self, request: Request) -> Response:
         """All tenants."""
         documents = self._policies.documents()
         counts = await self._operations.counts()
-        names = {*documents, *counts, *(tenant.name for tenant in self._tenants.named)}
-        return json_response(TenantsView([_line(name, documents, counts) for name in sorted(names)]))
+        paused = Counter([] if self._pauses is None else [pause.tenant for pause in await self._pauses.pauses()])
+        names = {*documents, *counts, *paused, *(tenant.name for tenant in self._tenants.named)}
+        return json_response(TenantsView([_line(name, documents, counts, paused) for name in sorted(names)]))
 
-    def show(self, request: Request, tenant: str) -> Response:
+    async def show(self, request: Request, tenant: str) -> Response:
         """The policy in force."""
-        return self._view(tenant)
+        return await self._view(tenant)
 
     async def put(self, request: Request, tenant: str) -> Response:
         """Put a document in the place of the one there is."""
@@ -87,7 +101,7 @@ class TenantsApi:
         if tenant not in documents and len(documents) >= DOCUMENTS_MAX:
             raise Conflict(f"there are {DOCUMENTS_MAX} policies, and no more are possible: delete some")
         await self._policies.put(tenant, document, expected)
-        return self._view(tenant)
+        return await self._view(tenant)
 
     async def delete(self, request: Request, tenant: str) -> Response:
         """Go by the settings again."""
@@ -95,7 +109,7 @@ class TenantsApi:
         if tenant not in self._policies.documents():
             raise NotFound(f"tenant {tenant!r} has no policy in the log; what counts for it is in the settings")
         await self._policies.drop(tenant, expected)
-        return self._view(tenant)
+        return await self._view(tenant)
 
     def _read(self, request: Request, tenant: str) -> bytes:
         """The document in a request, checked together with what it leaves out."""
@@ -106,16 +120,20 @@ class TenantsApi:
         policy_over(self._tenants.base(tenant), table)
         return msgspec.json.encode(table)
 
-    def _view(self, tenant: str) -> Response:
+    async def _view(self, tenant: str) -> Response:
         policy = self._policies.documents().get(tenant)
         document: dict[str, Any] = {} if policy is None else msgspec.json.decode(policy.document)
         base = self._tenants.base(tenant)
         version = 0 if policy is None else policy.version
-        view = TenantView(tenant, version, hidden(self._tenants.policy(tenant)), sources(base, document))
+        paused = [] if self._pauses is None else await paused_in(tenant, self._pauses)
+        view = TenantView(tenant, version, hidden(self._tenants.policy(tenant)), sources(base, document), paused)
         response = json_response(view)
         return replace(response, headers=(("etag", f'"{version}"'),)) if version else response
 
 
-def _line(name: str, documents: Mapping[str, Policy], counts: Mapping[str, Counts]) -> TenantLine:
+def _line(
+    name: str, documents: Mapping[str, Policy], counts: Mapping[str, Counts], paused: Mapping[str, int]
+) -> TenantLine:
     policy, count = documents.get(name), counts.get(name, _NO_EVENTS)
-    return TenantLine(name, 0 if policy is None else policy.version, count.pending, count.dead)
+    version = 0 if policy is None else policy.version
+    return TenantLine(name, version, count.pending, count.dead, paused.get(name, 0))

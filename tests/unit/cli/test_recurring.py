@@ -1,4 +1,4 @@
-"""`everbell preview`, `pause`, `resume`, `backfill`, and what `schedule` may say about recurrence."""
+"""`everbell preview`, `backfill`, and what `schedule` may say about recurrence."""
 
 from __future__ import annotations
 
@@ -119,17 +119,6 @@ def test_show_tells_about_recurrence(play: Any) -> None:
     assert "0 9 * * * in Europe/Berlin, this is number 4 of 9, misfire latest" in out
     assert "1 times, missed 2, skipped 0 (2 late)" in out
     assert "since 2026-11-20T10:00:00.000Z: holidays" in out
-
-
-def test_pause_and_resume(play: Any) -> None:
-    paused = play(["pause", "report", "--note", "holidays"], Answer(200, PAUSED))
-    assert (paused.asked[0].method, paused.asked[0].json) == ("PATCH", {"paused": True, "note": "holidays"})
-    assert paused.out == "report is paused; everbell resume report lets it ring again\n"
-    resumed = play(["resume", "report"], Answer(200, EVENT))
-    assert resumed.asked[0].json == {"paused": False, "note": None}
-    assert resumed.out.startswith("report rings in ")
-    assert json.loads(play(["pause", "report", "--json"], Answer(200, PAUSED)).out)["status"] == "paused"
-    assert json.loads(play(["resume", "report", "--json"], Answer(200, EVENT)).out)["status"] == "scheduled"
 
 
 def test_backfill(play: Any) -> None:

@@ -15,6 +15,7 @@ SEEN = {
     "version": 17,
     "policy": {"timeout": "5s", "secrets": ["whsec_…abcd"]},
     "sources": {"timeout": "document", "secrets": "settings"},
+    "pauses": [{"what": "queue", "name": "mail", "since": "2026-11-20T10:00:00.000Z", "by": "nobody"}],
 }
 
 
@@ -25,10 +26,10 @@ def play(capsys: pytest.CaptureFixture[str], *command: str, answers: tuple[Any, 
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
-    line = {"name": "shop", "version": 17, "pending": 3, "dead": 1}
+    line = {"name": "shop", "version": 17, "pending": 3, "dead": 1, "pauses": 2}
     code, out, asked = play(capsys, answers=(Answer(200, {"tenants": [line]}),))
     assert (code, asked[0].target) == (0, "/v1/tenants")
-    assert out.split() == ["TENANT", "VERSION", "PENDING", "DEAD", "shop", "17", "3", "1"]
+    assert out.split() == ["TENANT", "VERSION", "PENDING", "DEAD", "PAUSED", "shop", "17", "3", "1", "2"]
 
 
 def test_show(capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,6 +37,7 @@ def test_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert (code, asked[0].method, asked[0].target) == (0, "GET", "/v1/tenants/shop")
     assert "shop, version 17" in out
     assert "whsec_…abcd" in out
+    assert "paused: queue mail" in out
 
 
 @pytest.mark.parametrize("text", ['timeout = "5s"\n[limits]\nrate = 5\n', '{"timeout": "5s", "limits": {"rate": 5}}'])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everbell.core.keyfilter import KeyFilter
+from everbell.core.keyfilter import GrowingKeyFilter, KeyFilter
 
 names = st.tuples(st.text(max_size=10), st.text(max_size=10))
 
@@ -39,3 +39,21 @@ def test_the_same_key_of_another_tenant_is_another_key() -> None:
     seen.add("shop", "order-1")
 
     assert not seen.perhaps("bank", "order-1")
+
+
+@given(st.sets(st.text(max_size=8), max_size=500))
+def test_a_filter_that_grows_forgets_nothing(keys: set[str]) -> None:
+    growing = GrowingKeyFilter()
+    for key in keys:
+        growing.add("t", key)
+    assert all(growing.perhaps("t", key) for key in keys)
+
+
+def test_a_filter_that_grows_is_seldom_wrong_however_many_there_are() -> None:
+    growing = GrowingKeyFilter()
+    wrong = []
+    for thousands in (1, 10, 20):
+        for number in range(thousands * 1_000):
+            growing.add("shop", f"order-{number}")
+        wrong.append(sum(growing.perhaps("shop", f"other-{number}") for number in range(10_000)))
+    assert max(wrong) <= 20, wrong

@@ -13,6 +13,7 @@ from everbell.core.event import Event
 from everbell.engine import lanes
 from everbell.engine.engine import Engine
 from everbell.engine.entry import until_settled
+from everbell.engine.partition import CLOCKS_APART_MS
 from everbell.errors import EverbellError, Fenced, NotOwner, StoreFull
 from everbell.stores.port import SEQUENCES_AT_ONCE
 from tests.unit.engine.stage import FAILED, Receiver, Stage, SteadyEntropy, play
@@ -308,7 +309,7 @@ def test_an_owner_that_was_fenced_in_the_middle_of_a_write_lets_go() -> None:
 
 
 def test_after_an_unclean_take_over_keys_wait_until_the_last_owner_is_quiet() -> None:
-    quiet_ms = 2 * lanes.CLOCKS_APART_MS
+    quiet_ms = 2 * CLOCKS_APART_MS
 
     async def scene(heirs: Heirs) -> None:
         stage = heirs.stage
@@ -316,7 +317,7 @@ def test_after_an_unclean_take_over_keys_wait_until_the_last_owner_is_quiet() ->
         await stage.schedule("keyed", key="k")
         await stage.schedule("behind", 10, key="k")
         await stage.schedule("free")
-        await stage.schedule("later", lanes.CLOCKS_APART_MS + 200, key="other")
+        await stage.schedule("later", CLOCKS_APART_MS + 200, key="other")
         await stage.pass_ms(100)
         stage.engine.drop([0])
         taken_at = stage.clock.now()
@@ -326,7 +327,7 @@ def test_after_an_unclean_take_over_keys_wait_until_the_last_owner_is_quiet() ->
         began = {got.name: got.at - taken_at for got in heirs.receiver.got}
         assert began["free"] < 100
         # Not due when the last owner was there, by whichever clock, so it cannot have been sent.
-        assert began["later"] == lanes.CLOCKS_APART_MS + 100
+        assert began["later"] == CLOCKS_APART_MS + 100
         assert quiet_ms <= began["keyed"] <= began["behind"] < quiet_ms + 1_000
         assert [got.name for got in heirs.receiver.got if got.event.key == "k"] == ["keyed", "behind"]
 

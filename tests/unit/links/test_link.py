@@ -19,6 +19,7 @@ from everbell.core.cluster.view import view_of
 from everbell.core.event import Event, Record, Repeat
 from everbell.core.health import Health
 from everbell.core.occurrence import occurrence_of
+from everbell.core.pause import Pause, Put
 from everbell.core.retry import Outcome, Retry
 from everbell.core.spec import Draft
 from everbell.engine.forecast import Forecast
@@ -52,6 +53,7 @@ LEASE = Lease("1.2.3", 9_000, occurrence_of(EVENT, 2, 9))
 CLUSTER = view_of(Value(index=3, cluster="secret", partitions=(Partition(),) * 2), "n1/x", "n1", 5, 900, {})
 KEY = AccessKey("n4wy6ylcmfrgg33", bytes(32), "shop", ("read", "work"), 1_000, "mailers", revoked_at=2_000)
 
+PAUSE = Pause("shop", "key", "k", 5, "nobody", "why", 7)
 EXAMPLES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "schedule": (("shop", [DRAFT, DRAFT]), Scheduled(["a", None], {1: SEEN}, {1: ("Conflict", "taken", None)})),
     "get": (("shop", "order-17"), ENDED),
@@ -83,6 +85,10 @@ EXAMPLES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "policies": ((3,), (4, {"shop": Policy(7, b"{}")})),
     "put_policy": (("shop", b"{}", 7), 8),
     "drop_policy": (("shop", None), None),
+    "pauses": ((), [PAUSE]),
+    "played": ((7,), True),
+    "put_pause": ((PAUSE,), Put(PAUSE, True, ("n2",))),
+    "drop_pause": (("shop", "key", "k"), PAUSE),
 }
 
 ERRORS = [kind for kind in vars(everbell.errors).values() if inspect.isclass(kind) and issubclass(kind, EverbellError)]

@@ -8,10 +8,13 @@ from typing import Any, cast
 
 import msgspec
 
+from everbell.cluster.follower import PolicyFollower
+from everbell.cluster.pauses import ClusterPauses, LoneDocuments
 from everbell.core.access import AccessKey, Keyring, new_key
 from everbell.core.cluster import Command
 from everbell.core.cluster.view import ClusterView
 from everbell.core.health import Health
+from everbell.core.tenant import Tenants
 from everbell.engine.engine import Engine
 from everbell.entropy import SeededEntropy
 from everbell.errors import EverbellError
@@ -24,6 +27,7 @@ from everbell.server.message import Request, Response
 from everbell.stores.memory import MemoryStore
 from everbell.testing.virtual import VirtualClock, run_virtual
 from tests.unit.server.api_caller import TENANTS, Answered
+from tests.unit.server.test_api_tenants import MemoryPolicies
 
 
 class NotHere(EverbellError):
@@ -76,6 +80,7 @@ class KeysStage:
         self.keys = MemoryKeys()
         self.calls: list[str] = []
         """What came through the gate."""
+        alone = LoneDocuments(engine.pauses)
         self.api = Api(
             cast(Any, Watched(engine.operations, self.calls)),
             cast(Any, Watched(engine.leases, self.calls)),
@@ -86,6 +91,8 @@ class KeysStage:
             backup=self._back_up,
             cluster=ClusterApi(self._look, self._order),
             keys=KeysApi(cast(Any, Watched(self.keys, self.calls)), clock, self.entropy),
+            policies=cast(Any, Watched(MemoryPolicies(PolicyFollower(Tenants())), self.calls)),
+            pauses=cast(Any, Watched(ClusterPauses(alone.documents, alone.write, clock), self.calls)),
             gate=Gate(self.keys.ring, may_be_open=may_be_open),
             audit=AuditLog(audit, "" if audit_file is None else str(audit_file), clock),
         )

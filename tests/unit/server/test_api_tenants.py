@@ -154,9 +154,9 @@ def test_all_tenants_are_listed() -> None:
         await caller.call("PUT", "/v1/tenants/new", {})
         listed = (await caller.call("GET", "/v1/tenants")).json["tenants"]
         assert listed == [
-            {"name": "guest", "version": 0, "pending": 1, "dead": 0},
-            {"name": "new", "version": 7, "pending": 0, "dead": 0},
-            {"name": "shop", "version": 0, "pending": 0, "dead": 0},
+            {"name": "guest", "version": 0, "pending": 1, "dead": 0, "pauses": 0},
+            {"name": "new", "version": 7, "pending": 0, "dead": 0, "pauses": 0},
+            {"name": "shop", "version": 0, "pending": 0, "dead": 0, "pauses": 0},
         ]
 
     called(scene)

@@ -88,10 +88,12 @@ class ClusterView(Struct, frozen=True):
     partitions: tuple[PartitionView, ...]
     stand_ins: tuple[StandInView, ...]
     transitions: tuple[TransitionView, ...]
+    pauses: int = 0
+    """How many tenants, keys, targets and queues are paused."""
 
 
 def view_of(
-    value: Value, me: str, name: str, log_lag_ms: int, lease_left_ms: int, played_at: Mapping[int, int]
+    value: Value, me: str, name: str, log_lag_ms: int, lease_left_ms: int, played_at: Mapping[int, int], pauses: int = 0
 ) -> ClusterView:
     """The view of one node; `played_at` has the times at which it played the latest entries."""
     names = {incarnation: member.name for incarnation, member in value.members.items()}
@@ -136,6 +138,7 @@ def view_of(
             )
             for entry in value.transitions
         ),
+        pauses,
     )
 
 

@@ -1,15 +1,22 @@
-"""`python -m reference`: write every page that is made from the code, where it differs."""
+"""`python -m reference`: write every page, or part of one, that is made from the code, where it differs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from reference.commands import commands_page
 from reference.routes import routes_page
+from reference.settings import settings_page
 
 DOCS = Path(__file__).parents[1] / "docs"
 
-PAGES = {"cli-reference.md": commands_page, "http-reference.md": routes_page}
+PAGES: dict[str, Callable[[], str]] = {
+    "cli-reference.md": commands_page,
+    "http-reference.md": routes_page,
+    "settings.md": partial(settings_page, DOCS / "settings.md"),
+}
 
 
 def main() -> None:

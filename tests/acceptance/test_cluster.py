@@ -18,6 +18,7 @@ from tests.acceptance.machine import Machine, until
 from tests.acceptance.receiver import Receiver
 from tests.services import shared
 from tests.services.postgres import PostgresServer
+from tests.services.zookeeper import ZookeeperServer
 
 EVENTS = 900
 SHAPE = Shape(EVENTS, clients=4, lead_ms=2_000)
@@ -148,6 +149,26 @@ def test_a_database_that_restarts_delays_and_loses_nothing(tmp_path: Path, confi
         fleet = running.enter_context(Fleet(tmp_path, server.fresh_schema(), *QUICK, "--config", config))
         fleet.grow("n1", "n2", "n3")
         load = Load(fleet, receiver, SHAPE, 5)  # type: ignore[arg-type]
+        load.start()
+        load.until_acknowledged(EVENTS // 4)
+        server.restart()
+        fleet.disturbances += 3
+        load.until_acknowledged(EVENTS // 2)
+        server.kill()
+        server.start()
+        fleet.disturbances += 3
+        judge(load, fleet, receiver)
+        fleet.until_balanced("n1", "n2", "n3")
+
+
+def test_a_log_that_restarts_delays_and_loses_nothing(tmp_path: Path, config: str) -> None:
+    with ExitStack() as running:
+        server = running.enter_context(shared.had(ZookeeperServer))
+        receiver = running.enter_context(Receiver(7))
+        store = shared.postgres().fresh_schema()
+        fleet = running.enter_context(Fleet(tmp_path, store, *QUICK, "--config", config, log=server.fresh_path()))
+        fleet.grow("n1", "n2", "n3")
+        load = Load(fleet, receiver, SHAPE, 7)  # type: ignore[arg-type]
         load.start()
         load.until_acknowledged(EVENTS // 4)
         server.restart()

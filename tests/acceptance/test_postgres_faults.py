@@ -18,6 +18,7 @@ import pytest
 
 from everbell.core.event import Event
 from everbell.errors import EverbellError, Fenced, StoreUnavailable, StoreUnusable
+from everbell.stores import postgres_schema
 from everbell.stores.port import Add, Change
 from everbell.stores.postgres import PostgresStore
 from everbell.stores.postgres_address import read_address
@@ -107,6 +108,36 @@ def test_a_store_keeps_its_number_of_partitions() -> None:
     assert PostgresStore(url).partitions == 8
     with pytest.raises(StoreUnusable, match="made with 8 partitions"):
         PostgresStore(url, partitions=16)
+
+
+def test_an_older_format_is_brought_up_to_date_once_by_whoever_is_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = shared.postgres().fresh_schema()
+    PostgresStore(url, partitions=PARTITIONS)
+    script = postgres_schema._script
+    steps = {
+        2: "CREATE TABLE novelty (number int); INSERT INTO novelty VALUES (2)",
+        3: "INSERT INTO novelty VALUES (3)",
+    }
+    monkeypatch.setattr(postgres_schema, "_script", lambda number: steps.get(number) or script(number))
+    monkeypatch.setattr(postgres_schema, "FORMAT", 3)
+    with ThreadPoolExecutor(6) as threads:
+        stores = list(threads.map(lambda _: PostgresStore(url), range(6)))
+    assert {store.partitions for store in stores} == {PARTITIONS}
+    assert asyncio.run(_rows(url, "SELECT number FROM novelty ORDER BY number")) == [2, 3]
+    new = shared.postgres().fresh_schema()
+    PostgresStore(new, partitions=PARTITIONS)
+    assert asyncio.run(_rows(new, "SELECT number FROM novelty ORDER BY number")) == [2, 3]
+    monkeypatch.setattr(postgres_schema, "FORMAT", 1)
+    with pytest.raises(StoreUnusable, match="newer Everbell"):
+        PostgresStore(url)
+
+
+async def _rows(url: str, question: str) -> list[int]:
+    connection = await connect(read_address(url))
+    try:
+        return [row[0] for row in await connection.fetch(question)]
+    finally:
+        await connection.close()
 
 
 def test_a_newer_format_is_refused() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, assert_never
 
@@ -85,6 +86,8 @@ class ClusterNode:
         """The present incarnation."""
         self.settings = settings
         self.takeovers = 0
+        self.transitions: Counter[str] = Counter()
+        """What was done to the cluster, by kind, as far as this process has played it entry by entry."""
         self.on_members: Callable[[set[str]], None] = lambda incarnations: None
         """Told who is a member, whenever that changes."""
         self._log = log
@@ -296,6 +299,8 @@ class ClusterNode:
     def _step(self, before: Value, after: Value) -> None:
         if after.members is not before.members:
             self.on_members(set(after.members))
+        if after.transitions and after.transitions[-1].index == after.index:
+            self.transitions[after.transitions[-1].kind] += 1
         if not self.me:
             return
         if self.me in after.members:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from everbell.cluster.cluster import Cluster
-from everbell.core.cluster import stand_ins
+from everbell.core.cluster import stand_ins, watcher_of
 from everbell.server.exposition import labelled, metric
 
 
@@ -17,6 +17,8 @@ def render_cluster(cluster: Cluster) -> list[str]:
     owned = Counter(part.owner for part in value.partitions)
     states: dict[str, int] = {"owned": 0, "moving": 0, "unowned": 0, **Counter(part.state for part in value.partitions)}
     standing_in = sum(len(parts) for at_work in stand_ins(value).values() for parts in at_work.values())
+    backed_up = Counter(value.backups.values())
+    last_at = node.player.played_at.get(value.transitions[-1].index, 0) if value.transitions else 0
     return [
         *metric("everbell_cluster_members", "gauge", "Members of the cluster.", len(value.members)),
         *metric("everbell_cluster_joining", "gauge", "Nodes on their way into the cluster.", len(value.joins)),
@@ -28,6 +30,20 @@ def render_cluster(cluster: Cluster) -> list[str]:
             "Partitions by owner.",
             "node",
             {name: owned[incarnation] for incarnation, name in names.items()},
+        ),
+        *labelled(
+            "everbell_cluster_watchers",
+            "gauge",
+            "By member: how many others watch its lease, as the ring has it.",
+            "node",
+            {name: int(watcher_of(value, incarnation) != incarnation) for incarnation, name in names.items()},
+        ),
+        *labelled(
+            "everbell_cluster_backed_up_nodes",
+            "gauge",
+            "By member: for how many others it is first in line.",
+            "node",
+            {name: backed_up[incarnation] for incarnation, name in names.items()},
         ),
         *metric("everbell_cluster_stand_in_partitions", "gauge", "Partitions run for a dead node.", standing_in),
         *metric("everbell_cluster_log_index", "gauge", "The last entry of the log that was played.", value.index),
@@ -42,6 +58,19 @@ def render_cluster(cluster: Cluster) -> list[str]:
             "gauge",
             "How long this node may act without another renewal.",
             node.lease_left_ms / 1_000,
+        ),
+        *labelled(
+            "everbell_cluster_transitions_total",
+            "counter",
+            "What was done to the cluster, by kind: join, leave, remove, release and others.",
+            "kind",
+            node.transitions,
+        ),
+        *metric(
+            "everbell_cluster_last_transition_timestamp_seconds",
+            "gauge",
+            "When this node played the last of them.",
+            last_at / 1_000,
         ),
         *metric("everbell_cluster_takeovers_total", "counter", "Partitions taken from dead nodes.", node.takeovers),
         *metric(

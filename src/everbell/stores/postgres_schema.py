@@ -105,15 +105,29 @@ async def _migrate(connection: Connection, address: Address, partitions: int | N
             f"{address.name} was made with {row['partitions']} partitions, which cannot change: "
             f"start with that number, or name another schema for one with {partitions}"
         )
+    await _climb(connection, row["format"])
+
+
+async def _climb(connection: Connection, format: int) -> None:
+    """From a format to the present one, by one file after the other."""
+    for number in range(format + 1, FORMAT + 1):
+        await connection.execute(_script(number))
+        await connection.execute("UPDATE store SET format = $1", number)
+        _log.info("the store has format %d now", number)
+
+
+def _script(number: int) -> str:
+    return files("everbell.stores").joinpath(f"postgres_{number}.sql").read_text()
 
 
 async def _make(connection: Connection, partitions: int, created_at: int) -> None:
     if not 1 <= partitions <= PARTITIONS_MAX:
         raise StoreUnusable(f"a store has 1 to {PARTITIONS_MAX} partitions, not {partitions}")
-    await connection.execute(files("everbell.stores").joinpath("postgres_1.sql").read_text())
+    await connection.execute(_script(1))
     await connection.execute(
-        "INSERT INTO store (format, partitions, created_at) VALUES ($1, $2, $3)", FORMAT, partitions, created_at
+        "INSERT INTO store (format, partitions, created_at) VALUES (1, $1, $2)", partitions, created_at
     )
+    await _climb(connection, 1)
     await connection.execute("INSERT INTO fence SELECT p, 0 FROM generate_series(0, $1 - 1) AS p", partitions)
 
 

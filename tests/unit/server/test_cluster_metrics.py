@@ -46,6 +46,25 @@ def test_take_overs_stand_ins_and_what_was_handed_on_are_counted() -> None:
     in_town(scene)
 
 
+def test_ring_backups_and_transitions_are_told() -> None:
+    async def scene(town: Town) -> None:
+        one, *_ = await town.grow("n1", "n2", "n3")
+        for name in ("n1", "n2", "n3"):
+            assert numbers(one).value(f'everbell_cluster_watchers{{node="{name}"}}') == 1
+            assert numbers(one).value(f'everbell_cluster_backed_up_nodes{{node="{name}"}}') == 1
+        for name in ("n3", "n2"):
+            await town.nodes.pop(name).die()
+            await town.settled()
+        samples = numbers(one)
+        assert samples.value('everbell_cluster_watchers{node="n1"}') == 0, "it is alone"
+        assert samples.value('everbell_cluster_transitions_total{kind="join"}') == 3
+        assert samples.value('everbell_cluster_transitions_total{kind="remove"}') == 2
+        last_s = samples.value("everbell_cluster_last_transition_timestamp_seconds")
+        assert town.clock.now() / 1_000 - 60 < last_s <= town.clock.now() / 1_000
+
+    in_town(scene)
+
+
 def test_a_hand_over_is_no_take_over() -> None:
     async def scene(town: Town) -> None:
         one, _ = await town.grow("n1", "n2")

@@ -51,6 +51,11 @@ def _refuse(client: Client, queue: str, reason: str) -> None:
     client.fail(queue, [Failure(lease.token, reason, permanent=True)])
 
 
+def _report(client: Client) -> None:
+    repeat = {"cron": "0 9 * * MON-FRI", "tz": "Europe/Berlin"}
+    client.schedule({"kind": "daily"}, to="queue:reports", id="daily-report", repeat=repeat)
+
+
 def _woken(client: Client) -> None:
     client.schedule({"to": "ada"}, to="queue:mail", in_="0s", id="wake-ada")
     (lease,) = client.lease("mail", wait="20s")
@@ -70,11 +75,12 @@ BEFORE: dict[str, tuple[str, Mapping[str, Prepare]]] = {
     ),
     "cli.md": ("default", {"show": _woken}),
     "quickstart.md": ("default", {}),
+    "recurrence.md": ("default", {"Pause and resume": _report}),
 }
 """The pages, their tenants, and what has to be there before the commands under a heading; nobody wants to read it."""
 
-OTHERWISE = ("make ", "everbell worker ", "python ")
-"""Commands that a page shows and that other tests run: they go on, or need a program that the page shows."""
+OTHERWISE = ("make ", "everbell worker ", "python ", "curl -s ")
+"""Commands that a page shows and that other tests run: they go on, or need a program that the page shows, or weeks."""
 
 
 @pytest.fixture(scope="module", autouse=True)

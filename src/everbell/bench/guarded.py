@@ -1,6 +1,6 @@
 """What access keys, quotas and signatures cost together: the same events in and out, with and without them.
 
-Both ways are taken in turns, and the better round of each counts, so that a machine with moods does not decide.
+Both ways are taken in turns, and the best round of each counts, so that a machine with moods does not decide.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from everbell.bench.delivery import received, started_receiver
 from everbell.bench.figures import Baseline, Figure, per_event_us
-from everbell.bench.goals import GUARDED
+from everbell.bench.goals import GUARDED, GUARDED_SHARE
 from everbell.bench.plans import ReceiverOrder
 from everbell.bench.scene import PATIENCE_S, Scene, load_plan, now_ms, send
 from everbell.bench.stage import Stage
@@ -20,7 +20,7 @@ from everbell.clock import wall_ns
 
 _CONNECTIONS = 64
 _PREPARED = 1_000
-_ROUNDS = 2
+_ROUNDS = 3
 _WARM_UP = 20
 _POLICY = """\
 bootstrap_key = "{key}"
@@ -44,12 +44,15 @@ def guarded(scene: Scene) -> list[Figure]:
         without.append(_round(scene, guards=False))
         with_all.append(_round(scene, guards=True))
     best, bare = max(with_all, key=_rate), max(without, key=_rate)
-    notes = (
-        f"with them {best.cpu_us:.1f} µs CPU an event, without {bare.cpu_us:.1f}",
-        f"rounds: with {_listed(with_all)}; without {_listed(without)}",
-    )
     baseline = Baseline("the same without any of them", bare.rate)
-    return [Figure(GUARDED, best.rate, (baseline,), best.cpu_us, best.rss_mb, notes=notes)]
+    rounds = f"rounds: with {_listed(with_all)}; without {_listed(without)}"
+    # Other work on the machine decides about rates more than a tenth of CPU time does, so that is compared, too.
+    least_us, bare_us = (min(each.cpu_us for each in all_rounds) for all_rounds in (with_all, without))
+    cost = f"with them {least_us:.1f} µs CPU an event, without {bare_us:.1f}, the least of all rounds"
+    return [
+        Figure(GUARDED, best.rate, (baseline,), best.cpu_us, best.rss_mb, notes=(rounds,)),
+        Figure(GUARDED_SHARE, bare_us / least_us, cpu_us=least_us, notes=(cost,)),
+    ]
 
 
 def _round(scene: Scene, *, guards: bool) -> _Round:
@@ -85,4 +88,4 @@ def _rate(each: _Round) -> float:
 
 
 def _listed(rounds: list[_Round]) -> str:
-    return ", ".join(f"{each.rate:,.0f}/s" for each in rounds)
+    return ", ".join(f"{each.rate:,.0f}/s and {each.cpu_us:.0f} µs" for each in rounds)

@@ -5,7 +5,6 @@ And the other way round: with one safeguard of the engine taken out, the checker
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import subprocess
 import sys
@@ -61,7 +60,7 @@ def test_promises_hold_in_all_kinds_of_worlds(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20_000, 20_040))
 def test_promises_hold_through_pauses(seed: int) -> None:
-    assert simulate(seed, dataclasses.replace(world_of(seed), pauses=20)).violations == []
+    assert simulate(seed, changed(world_of(seed), pauses=20)).violations == []
 
 
 def test_a_seed_says_everything() -> None:
@@ -238,7 +237,6 @@ def what_is_held_does_not_end_the_line(patch: Patch) -> None:
 
 Safeguard = Callable[[Patch], None]
 
-CROWDED = Options(events=60, minutes=0.2, keys=1, keyed=0.8, failing=0.05, targets=2, memory_bytes=6_000, partitions=1)
 CRASHING = Options(
     events=60,
     minutes=0.1,
@@ -320,7 +318,7 @@ JAMMED = Options(
 
 # Which safeguard is taken out, which rule of the checker notices, and a kind of world in which it matters.
 SAFEGUARDS: list[tuple[Safeguard, str, Options]] = [
-    (nobody_gives_way, "order", CROWDED),
+    (nobody_gives_way, "order", changed(HERDS, pauses=20)),
     (no_key_is_known_to_be_marked, "order", Options()),
     (no_marks_are_written, "order", Options()),
     (what_is_stored_is_never_pushed, "lost", Options()),

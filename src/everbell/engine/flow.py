@@ -9,7 +9,7 @@ A flow that is paused may keep a little, so that a small backlog goes on in its 
 may have an eighth of the memory, for nobody knows how long they will stand still.
 
 What a flow has no room for stays in the store. A `Skip` remembers, per partition, from where on that is so, and which
-keys are concerned; the loader goes back there when the flow has room again.
+keys are concerned from when on; the loader goes back there when the flow has room again.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 from everbell.channels.port import Channel
 from everbell.core.event import Event
-from everbell.core.keyfilter import GrowingKeyFilter
 from everbell.core.target import stem_of
 from everbell.core.tenant import Tenant
 from everbell.engine.breaker import Breaker
+from everbell.engine.left_keys import LeftKeys
 from everbell.engine.pace import Pace
 
 if TYPE_CHECKING:
@@ -43,23 +43,26 @@ class Skip:
 
     def __init__(self, position: int) -> None:
         self.position = position
-        self.keys: GrowingKeyFilter | None = None
+        self.keys: LeftKeys | None = None
 
     def leave(self, event: Event) -> None:
         """Leave the event in the store; later events of its key must not overtake it, whatever their target."""
         self.position = min(self.position, event.position)
         if event.key is not None:
             if self.keys is None:
-                self.keys = GrowingKeyFilter()
-            self.keys.add(event.tenant, event.key)
+                self.keys = LeftKeys()
+            self.keys.add(event.tenant, event.key, event.run_at)
 
     def concerns(self, event: Event) -> bool:
         """Whether an event of the same key may have been left behind before this one."""
-        return event.key is not None and event.position >= self.position and self.has_key(event.tenant, event.key)
+        if event.key is None or self.keys is None or event.position < self.position:
+            return False
+        first_at = self.keys.first_at(event.tenant, event.key)
+        return first_at is not None and event.run_at >= first_at
 
     def has_key(self, tenant: str, key: str) -> bool:
         """Whether something of the key may have been left behind."""
-        return self.keys is not None and self.keys.perhaps(tenant, key)
+        return self.keys is not None and self.keys.first_at(tenant, key) is not None
 
 
 class Flow:

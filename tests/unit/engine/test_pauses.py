@@ -361,3 +361,19 @@ def test_another_pause_takes_from_the_share_of_those_before() -> None:
         assert len(stage.receiver.got) == 2_000
 
     play(scene, settings=SMALL)
+
+
+def test_a_paused_target_holds_up_its_keys_from_its_own_event_on_and_not_before() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.engine.pauses.follow([pause("target", SHOP)])
+        filler = [stage.draft(f"f{n}", in_ms=n, key=f"f{n}") for n in range(500)]
+        await stage.engine.operations.schedule("default", filler)
+        for number, to in enumerate([BANK, BANK, SHOP, BANK, BANK]):
+            await stage.schedule(f"{number}", in_ms=1_000 + number, key="k", to=to)
+        await stage.pass_ms(10_000)
+        assert stage.receiver.names == ["0", "1"]
+        stage.engine.pauses.follow([])
+        await stage.pass_ms(10_000)
+        assert [name for name in stage.receiver.names if name[0] != "f"] == ["0", "1", "2", "3", "4"]
+
+    play(scene, settings=SMALL)

@@ -113,7 +113,8 @@ def test_brokers_that_are_away_delay_their_own_events_and_no_others(
         Receiver() as receiver,
         Machine(tmp_path, *stage.out_options, config="[defaults]\ntimeout = '2s'\n") as machine,
     ):
-        events = [{"to": f"kafka://{stage.sink}", "in": 0, "payload": index, "retry": RETRY} for index in range(3_000)]
+        retry = {"max_attempts": 100, "backoff": "500ms", "max_backoff": "2s"}
+        events = [{"to": f"kafka://{stage.sink}", "in": 0, "payload": index, "retry": retry} for index in range(1_500)]
         machine.schedule_many(events[:100])
         stage.topics.read(stage.sink, 100)
         if fault == "stop":

@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.services.kafka import KafkaServer
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class Got(NamedTuple):

@@ -13,12 +13,12 @@ from everbell.core.tenant import Tenants
 from everbell.engine.port import OperationsPort
 from everbell.errors import InvalidInput
 from everbell.kafka.dead_letters import DeadLetters
+from everbell.kafka.metrics import render_kafka
 from everbell.kafka.outlet import check_cluster
 from everbell.kafka.record import RecordReader
 from everbell.kafka.settings import KafkaSettings
 from everbell.kafka.source import KafkaSource
 from everbell.server.edge import Edge
-from everbell.server.exposition import labelled, metric
 
 
 class KafkaPart:
@@ -65,33 +65,11 @@ class KafkaPart:
             troubles[""] = source.trouble
         said = [f"{name or 'the brokers'}: {trouble}" for name, trouble in sorted(troubles.items())]
         reason = "; ".join(said) or None
-        return KafkaHealth(reason is None, 0 if source is None else sum(source.lags().values()), reason)
+        return KafkaHealth(reason is None, 0 if source is None else sum(source.lags.values()), reason)
 
     def metrics(self) -> list[str]:
         """Of the way in."""
         source = self._source
         if source is None:
             return []
-        return [
-            *metric("everbell_kafka_records_total", "counter", "Records read since the start.", source.records),
-            *metric("everbell_kafka_events_total", "counter", "Events scheduled from records.", source.events),
-            *metric(
-                "everbell_kafka_refused_total",
-                "counter",
-                "Records, or events in them, that were refused.",
-                source.refused,
-            ),
-            *metric(
-                "everbell_kafka_letters_lost_total",
-                "counter",
-                "Refused records that no dead letter could be written for.",
-                source.letters_lost,
-            ),
-            *labelled(
-                "everbell_kafka_lag_records",
-                "gauge",
-                "Records that are not read yet, by topic, of the partitions that are read here.",
-                "topic",
-                source.lags(),
-            ),
-        ]
+        return render_kafka(source.tally, source.letters_lost, source.lags)

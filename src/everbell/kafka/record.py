@@ -17,7 +17,7 @@ from msgspec import Raw, Struct
 
 from everbell.clock import Clock
 from everbell.core.spec import Draft, EventSpec
-from everbell.core.tenant import check_tenant_name
+from everbell.core.tenant import Tenant, check_tenant_name
 from everbell.errors import EverbellError, InvalidInput, TooLarge
 from everbell.kafka.settings import KafkaTopic
 from everbell.server.batch_body import Read, read_batch
@@ -86,48 +86,61 @@ class RecordReader:
         self._now = clock.now
         self._value_bytes_max = value_bytes_max
 
-    def read(self, record: Record) -> tuple[list[Asked], list[Poison]]:
+    def read(self, record: Record) -> tuple[Sequence[Asked], Sequence[Poison]]:
         """The events of a record, and what of it cannot be taken."""
-        try:
-            return self._read(record)
-        except EverbellError as wrong:
-            return [], [Poison(record, str(wrong))]
-
-    def _read(self, record: Record) -> tuple[list[Asked], list[Poison]]:
         value = record.value
-        if not value:
-            raise InvalidInput("the record has no value; send an event, or an array of events, as JSON")
-        if len(value) > self._value_bytes_max:
-            raise TooLarge(f"the record has more than {self._value_bytes_max} bytes (max_body)")
-        headers = dict(record.headers) if record.headers else {}
-        tenant = self._tenant(record.topic, headers)
-        is_array = value.lstrip()[:1] == b"["
-        specs: Read = read_batch(value, self._edge.policy(tenant).limits.batch_events) if is_array else [_parse(value)]
-        key = None if not record.key else _key(record.key)
-        header_id, trace = _text(headers, ID_HEADER), _text(headers, TRACE_HEADER)
-        if trace is not None and not is_trace(trace):
-            trace = None
-        first_id = header_id or f"kafka:{record.place}"
-        policy = self._edge.policy(tenant)
-        now = self._now()
-        now = min(record.timestamp_at, now) or now
+        try:
+            if not value:
+                raise InvalidInput("the record has no value; send an event, or an array of events, as JSON")
+            if len(value) > self._value_bytes_max:
+                raise TooLarge(f"the record has more than {self._value_bytes_max} bytes (max_body)")
+            tenant, event_id, trace = self._named(record) if record.headers else self._unnamed(record.topic)
+            policy, now = self._edge.policy(tenant), self._now()
+            now = min(record.timestamp_at, now) or now
+            if value[:1] == b"[" or value.lstrip()[:1] == b"[":
+                batch = read_batch(value, policy.limits.batch_events)
+                first_id = event_id or f"kafka:{record.topic}:{record.partition}:{record.offset}"
+                return self._read_array(record, batch, policy, f"{first_id}:", trace, now)
+            spec = _parse(value)
+            if spec.id is None:
+                spec.id = event_id or f"kafka:{record.topic}:{record.partition}:{record.offset}"
+            elif event_id is not None and spec.id != event_id:
+                raise InvalidInput(f"differs from the header {ID_HEADER}; leave one of them out", "id")
+            if spec.key is None and record.key:
+                spec.key = _key(record.key)
+            return (Asked(tenant, self._edge.checked(spec, policy, now, trace), record, None),), ()
+        except EverbellError as wrong:
+            return (), (Poison(record, str(wrong)),)
+
+    def _read_array(
+        self, record: Record, batch: Read, policy: Tenant, id_prefix: str, trace: str | None, now: int
+    ) -> tuple[list[Asked], list[Poison]]:
         asked: list[Asked] = []
         poison: list[Poison] = []
-        for index, spec in enumerate(specs):
-            place = index if is_array else None
+        key = _key(record.key) if record.key else None
+        for index, spec in enumerate(batch):
             try:
                 if not isinstance(spec, EventSpec):
                     raise spec
                 if spec.id is None:
-                    spec.id = first_id if place is None else f"{first_id}:{place}"
-                elif header_id is not None and place is None and spec.id != header_id:
-                    raise InvalidInput(f"differs from the header {ID_HEADER}; leave one of them out", "id")
+                    spec.id = f"{id_prefix}{index}"
                 if spec.key is None:
                     spec.key = key
-                asked.append(Asked(tenant, self._edge.checked(spec, policy, now, trace), record, place))
+                asked.append(Asked(policy.name, self._edge.checked(spec, policy, now, trace), record, index))
             except InvalidInput as wrong:
-                poison.append(Poison(record, str(wrong), place))
+                poison.append(Poison(record, str(wrong), index))
         return asked, poison
+
+    def _unnamed(self, topic: str) -> tuple[str, None, None]:
+        return self._tenants.get(topic) or DEFAULT_TENANT, None, None
+
+    def _named(self, record: Record) -> tuple[str, str | None, str | None]:
+        """The tenant, the id and the trace that the headers name."""
+        headers = dict(record.headers or ())
+        trace = _text(headers, TRACE_HEADER)
+        if trace is not None and not is_trace(trace):
+            trace = None
+        return self._tenant(record.topic, headers), _text(headers, ID_HEADER), trace
 
     def _tenant(self, topic: str, headers: dict[str, bytes | None]) -> str:
         own, named = self._tenants.get(topic), _text(headers, TENANT_HEADER)

@@ -1,47 +1,49 @@
 """The way in from Kafka: each node reads its share of the topics, in one consumer group, and schedules what it finds.
 
 - A record counts as read when its events are durable, and its refused ones are in the dead-letter topic. Only then is
-  its offset kept; librdkafka commits it in the background, before a partition goes to another node, and at the end.
-- Records are taken in order, some at a time, and the next ones only when these are done. So the events of a key keep
-  their order, also when the engine refuses some for a while: then nothing behind them is taken.
-- While the engine takes nothing (503, 429), partitions are paused: the node stays in the group, and nothing piles up.
+  its offset committed: once a second, before a partition goes to another node, and at the end.
 - What is read twice (after a crash, a rebalance) has the same ids, and is found to be there.
+- What was read and is not done is bounded: then nothing more is read, and the node stays in the group all the same.
 
 Records that are there are taken on the loop, without a thread; only who waits for some waits in a thread, where
-librdkafka needs no interpreter.
+librdkafka needs no interpreter. On the loop nothing is asked that librdkafka's own threads have to answer (what is
+assigned, to store an offset): on a busy machine that took 50 ms.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from everbell.engine.port import OperationsPort
-from everbell.errors import EverbellError, InvalidInput
 from everbell.kafka.dead_letters import DeadLetters
 from everbell.kafka.outlet import client_config, library_log
-from everbell.kafka.record import Asked, Poison, Record, RecordReader
+from everbell.kafka.reading import Reading, Tally
+from everbell.kafka.record import Record, RecordReader
 from everbell.kafka.settings import KafkaSettings
 
 _log = logging.getLogger("everbell.kafka")
 
 RECORDS_MAX = 1_000
-"""Taken at a time: about what the engine stores with one fsync."""
+"""Fetched at a time."""
+WAITING_BYTES_MAX = 8 * 1024 * 1024
+"""What may wait for the engine before no more is fetched."""
 _WAIT_S = 0.25
-_PAUSE_S = 0.05
-_PAUSE_S_MAX = 2.0
+_BREATH_S = 0.005
+_FULL_S = 0.5
+_FAILED_S = 1.0
+_COMMIT_S = 1.0
 
 _CONSUMER = {
-    "enable.auto.commit": True,
-    "enable.auto.offset.store": False,
+    "enable.auto.commit": False,
     "auto.offset.reset": "earliest",  # also for partitions that are added later: nothing is skipped
-    "auto.commit.interval.ms": 1_000,
     "partition.assignment.strategy": "cooperative-sticky",
     "session.timeout.ms": 10_000,
     "heartbeat.interval.ms": 2_000,
@@ -51,6 +53,9 @@ _CONSUMER = {
     "fetch.wait.max.ms": 100,
     "reconnect.backoff.max.ms": 1_000,
 }
+
+T = TypeVar("T")
+Place = tuple[str, int]
 
 
 class KafkaSource:
@@ -67,26 +72,40 @@ class KafkaSource:
         self._read = reader.read
         self._letters = letters
         self._thread = ThreadPoolExecutor(1, "everbell-kafka")
-        self._ahead: list[Message] = []
-        """Read while the partitions should have been paused: the next ones."""
-        self._stopping = asyncio.Event()
+        self._readings: dict[Place, Reading] = {}
+        self._leaving: list[Reading] = []
+        """Of partitions that are read elsewhere by now."""
+        self._places: set[Place] = set()
+        """What is read here."""
+        self._read_to: dict[Place, int] = {}
+        self._done: dict[Place, int] = {}
+        """The offsets to commit."""
+        self._committed_s = 0.0
+        self._paused: set[Place] = set()
+        self._full_since_s: float | None = None
+        self._moved: list[tuple[bool, TopicPartition]] = []
+        """Partitions that came and went, told while records are fetched, perhaps in the thread."""
+        self._is_stopping = False
         self._task: asyncio.Task[None] | None = None
-        self.records = 0
-        self.events = 0
-        self.refused = 0
+        self.tally = Tally()
+        self.lags: dict[str, int] = {}
+        """How many records of each topic are not read yet, of the partitions that are read here; a second old."""
         self.trouble: str | None = None
         """Why nothing can be read, since something was."""
 
     def start(self) -> None:
         """Begin to read."""
-        self._consumer.subscribe(self._topics)
+        self._consumer.subscribe(self._topics, on_assign=self._gain, on_revoke=self._lose, on_lost=self._lose)
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Finish what was taken, unless the engine refuses it, and leave the group."""
-        self._stopping.set()
+        """Finish what the engine is storing, and leave the group."""
+        self._is_stopping = True
         if self._task is not None:
             await self._task
+        await asyncio.gather(*(reading.finish() for reading in (*self._readings.values(), *self._leaving)))
+        with suppress(KafkaException):  # What is not committed is read again.
+            await self._in_thread(partial(self._commit, at_once=True))
         await self._in_thread(self._consumer.close)
         self._thread.shutdown(wait=False)
         await self._letters.close()
@@ -96,157 +115,144 @@ class KafkaSource:
         """Refused records that no letter could be written for."""
         return self._letters.unwritten
 
-    def lags(self) -> dict[str, int]:
-        """How many records of each topic are not read yet, of the partitions that are read here."""
-        found: dict[str, int] = {}
+    def _look_at_lags(self) -> dict[str, int]:
+        found = dict.fromkeys(self._topics, 0)
         with suppress(KafkaException, RuntimeError):  # It is being closed, or has just lost a partition.
-            for place in self._consumer.position(self._consumer.assignment()):
-                low, high = self._consumer.get_watermark_offsets(place, cached=True)
-                behind = high - (place.offset if place.offset >= 0 else low)
-                found[place.topic] = found.get(place.topic, 0) + max(behind, 0)
+            for place in list(self._places):
+                low, high = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
+                found[place[0]] += max(high - self._read_to.get(place, low), 0)
         return found
 
     async def _run(self) -> None:
-        while not self._stopping.is_set():
-            messages: list[Message] = []
+        while not self._is_stopping:
             try:
-                messages = await self._fetch()
-                if messages:
-                    await self._take_in(messages)
-            except Exception as wrong:
-                # Whatever it was, nothing may be passed over.
-                self._ahead = messages + self._ahead
-                self.trouble = str(wrong)
+                await self._step()
+            except KafkaException as wrong:
+                self.trouble = str(wrong.args[0])
                 _log.exception("reading from Kafka failed; trying again")
-                await self._idle(_PAUSE_S_MAX)
-                self._resume()
+                await asyncio.sleep(_FAILED_S)
+
+    async def _step(self) -> None:
+        if self.tally.waiting_bytes >= WAITING_BYTES_MAX:
+            messages = await self._wait_for_room()
+        else:
+            messages = await self._fetch()
+        self._follow_moves()
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._committed_s >= _COMMIT_S:
+            self._committed_s = now_s
+            self._commit()
+            self.lags = await self._in_thread(self._look_at_lags)
+        if messages:
+            self._hand_over(messages)
+            # Whoever decodes and stores them is on the same loop.
+            await asyncio.sleep(0)
 
     async def _fetch(self) -> list[Message]:
-        messages, self._ahead = self._ahead, []
-        messages += self._consumer.consume(RECORDS_MAX, 0)
+        if self._full_since_s is not None:
+            self._full_since_s = None
+            self._act_on_all(self._consumer.resume)
+        messages = self._consumer.consume(RECORDS_MAX, 0)
         if not messages:
             first = await self._in_thread(self._consumer.poll, _WAIT_S)
             if first is not None:
                 messages = [first, *self._consumer.consume(RECORDS_MAX, 0)]
         return messages
 
-    async def _take_in(self, messages: Sequence[Message]) -> None:
-        asked: list[Asked] = []
-        poisons: list[Poison] = []
-        ends: dict[tuple[str, int], int] = {}
-        count = 0
+    async def _wait_for_room(self) -> list[Message]:
+        """A moment of it is what happens all the time; whoever waits for longer pauses, so as to stay in the group."""
+        await asyncio.sleep(_BREATH_S)
+        now_s = asyncio.get_running_loop().time()
+        self._full_since_s = self._full_since_s or now_s
+        if now_s - self._full_since_s < _FULL_S:
+            return []
+        self._act_on_all(self._consumer.pause)
+        await asyncio.sleep(_FULL_S / 4)
+        message = self._consumer.poll(0)
+        return [] if message is None else [message]
+
+    def _act_on_all(self, act: Callable[[list[TopicPartition]], object]) -> None:
+        """Pause, or let go on, all but those that are paused by themselves."""
+        with suppress(KafkaException):
+            act([TopicPartition(*place) for place in self._places - self._paused])
+
+    def _hand_over(self, messages: Sequence[Message]) -> None:
+        by_place: dict[Place, list[Record]] = {}
         for message in messages:
             error = message.error()
             if error is not None:
                 self._heard(error)
                 continue
-            count += 1
             record = _record_of(message)
-            events, wrong = self._read(record)
-            asked += events
-            poisons += wrong
-            ends[record.topic, record.partition] = record.offset + 1
-        if not ends:
-            return
-        self.trouble = None
-        if not await self._schedule(asked, poisons):
-            return  # It is read again, here or elsewhere.
-        if poisons:
-            self.refused += len(poisons)
-            await self._letters.send_all(poisons)
-        self.records += count
-        self._keep(ends)
+            by_place.setdefault((record.topic, record.partition), []).append(record)
+        if by_place:
+            self.trouble = None
+        for place, records in by_place.items():
+            self._read_to[place] = records[-1].offset + 1
+            reading = self._readings.get(place)
+            if reading is None:
+                reading = self._readings[place] = self._reading(place)
+            reading.add(records)
 
-    async def _schedule(self, asked: list[Asked], poisons: list[Poison]) -> bool:
-        """Store all, however long that takes; what can never be stored is poison. False when that was given up."""
-        pause_s = _PAUSE_S
-        while True:
-            asked, reason = await self._schedule_once(asked, poisons)
-            if not asked:
-                if pause_s > _PAUSE_S:
-                    self._resume()
-                return True
-            if pause_s == _PAUSE_S:
-                _log.warning("reading from Kafka pauses, as nothing can be scheduled: %s", reason)
-                self._pause()
-            await self._idle(max(pause_s, min(reason.retry_after_s or 0, _PAUSE_S_MAX) if reason else 0))
-            pause_s = min(pause_s * 2, _PAUSE_S_MAX)
-            if self._stopping.is_set():
-                return False
+    def _reading(self, place: Place) -> Reading:
+        def is_done(offset: int) -> None:
+            # A partition that was taken away meanwhile is nobody's business here.
+            if self._readings.get(place) is reading:
+                self._done[place] = offset
 
-    async def _schedule_once(
-        self, asked: list[Asked], poisons: list[Poison]
-    ) -> tuple[list[Asked], EverbellError | None]:
-        """Returns what was not stored, in order, and why not."""
-        by_tenant: dict[str, list[Asked]] = {}
-        for one in asked:
-            by_tenant.setdefault(one.tenant, []).append(one)
-        left: list[Asked] = []
-        reason: EverbellError | None = None
-        for tenant, some in by_tenant.items():
-            for start in range(0, len(some), RECORDS_MAX):
-                part = some[start : start + RECORDS_MAX]
-                refused = await self._schedule_part(tenant, part, poisons)
-                if refused:
-                    # What comes behind may be of the same keys.
-                    reason = refused[0][1]
-                    left += [one for one, _ in refused] + some[start + RECORDS_MAX :]
-                    break
-        return left, reason
+        def on_pause(pauses: bool) -> None:
+            (self._paused.add if pauses else self._paused.discard)(place)
+            act = self._consumer.pause if pauses else self._consumer.resume
+            with suppress(KafkaException):
+                act([TopicPartition(*place)])
 
-    async def _schedule_part(
-        self, tenant: str, part: list[Asked], poisons: list[Poison]
-    ) -> list[tuple[Asked, EverbellError]]:
-        results: Sequence[object]
-        try:
-            results = await self._operations.schedule_ids(tenant, [one.draft for one in part])
-        except EverbellError as failed:
-            results = [failed] * len(part)
-        refused = []
-        for one, result in zip(part, results, strict=True):
-            if not isinstance(result, EverbellError):
-                self.events += 1
-            elif _is_for_good(result):
-                poisons.append(Poison(one.record, str(result), one.index))
+        reading = Reading(self._operations, self._read, self._letters.send_all, self.tally, is_done, on_pause)
+        return reading
+
+    def _commit(self, *, at_once: bool = False) -> None:
+        """Say how far this node is; without waiting, unless it has to be known `at_once`."""
+        done, self._done = self._done, {}
+        if done:
+            offsets = [TopicPartition(*place, offset) for place, offset in done.items()]
+            if at_once:
+                self._consumer.commit(offsets=offsets, asynchronous=False)
             else:
-                refused.append((one, result))
-        return refused
+                self._consumer.commit(offsets=offsets, asynchronous=True)
 
-    def _keep(self, ends: dict[tuple[str, int], int]) -> None:
-        """These are read. A partition that was taken away meanwhile is nobody's business here."""
-        offsets = [TopicPartition(topic, partition, offset) for (topic, partition), offset in ends.items()]
-        try:
-            self._consumer.store_offsets(offsets=offsets)
-        except KafkaException:
-            for offset in offsets:
+    def _gain(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._moved += [(True, partition) for partition in partitions]
+
+    def _lose(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._moved += [(False, partition) for partition in partitions]
+        with suppress(KafkaException):  # Whoever reads them next finds what is there already.
+            self._commit()
+
+    def _follow_moves(self) -> None:
+        if not self._moved:
+            return
+        moved, self._moved = self._moved, []
+        for came, partition in moved:
+            place = (partition.topic, partition.partition)
+            self._paused.discard(place)
+            self._done.pop(place, None)
+            self._read_to.pop(place, None)
+            (self._places.add if came else self._places.discard)(place)
+            reading = self._readings.pop(place, None)
+            if reading is not None:
+                reading.leave()
+                self._leaving.append(reading)
+            if came:
                 with suppress(KafkaException):
-                    self._consumer.store_offsets(offsets=[offset])
-
-    def _pause(self) -> None:
-        with suppress(KafkaException):  # Those that are taken away in this moment need no pause.
-            self._consumer.pause(self._consumer.assignment())
-
-    def _resume(self) -> None:
-        _log.info("reading from Kafka goes on")
-        with suppress(KafkaException):
-            self._consumer.resume(self._consumer.assignment())
-
-    async def _idle(self, seconds: float) -> None:
-        """Wait, and stay in the group. Partitions that came meanwhile are paused, too."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
-        message = self._consumer.poll(0)
-        if message is not None:
-            self._ahead.append(message)
-        self._pause()
+                    self._consumer.resume([TopicPartition(*place)])
+        self._leaving = [reading for reading in self._leaving if reading.is_busy]
 
     def _heard(self, error: KafkaError) -> None:
         if error.code() != KafkaError._TRANSPORT:  # One connection of several; what follows from it is said, too.
             self.trouble = error.str()
             _log.warning("Kafka: %s", error.str())
 
-    async def _in_thread(self, call: object, *arguments: object) -> Message | None:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)  # type: ignore[arg-type]
+    async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
 
 def _record_of(message: Message) -> Record:
@@ -262,8 +268,3 @@ def _record_of(message: Message) -> Record:
         told.value(),
         told.headers(),
     )
-
-
-def _is_for_good(error: EverbellError) -> bool:
-    """Whether asking again cannot help: what was asked is wrong, or in conflict with what is there."""
-    return isinstance(error, InvalidInput) or error.status == 409

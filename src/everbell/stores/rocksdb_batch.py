@@ -66,6 +66,8 @@ class Batch:
         self._stored_sequence = last_sequence
         self._fronts = fronts
         self._view = View(changes, self.refusals)
+        self._claimed: set[bytes] = set()
+        """Where the index names the clients' ids that were added without a look at the view."""
 
     def fill(self, start: int, stop: int) -> None:
         """Take in some of the changes, in order. Those of one kind mostly come together."""
@@ -84,7 +86,7 @@ class Batch:
     def _fill_adds(self, start: int, stop: int) -> int:
         """Take in changes as long as they add events; returns where that ends."""
         # This loop runs for every event that is ever scheduled: it calls no more than it must.
-        put, place, row = self.batch.put, keys.place_key, encode
+        put, place, row, look, claimed = self.batch.put, keys.place_key, encode, self._db.get, self._claimed
         fronts, changes = self._fronts.at, self._changes
         last_sequence, tenant, tally = self.last_sequence, None, [0]
         for index in range(start, stop):
@@ -94,12 +96,20 @@ class Batch:
                 break
             event = change.event
             run_at = event.run_at
-            if event.id.startswith(PREFIX) and run_at == event.due_at and event.state == "scheduled":
+            if run_at == event.due_at and event.state == "scheduled":
                 partition, sequence = event.partition, event.sequence
+                where = place(b"E", partition, run_at, sequence)
+                if not event.id.startswith(PREFIX):
+                    named = keys.index_key(event.tenant, event.id)
+                    if named in claimed or look(named) is not None:
+                        self._add(index, event)  # It may be taken.
+                        continue
+                    claimed.add(named)
+                    put(named, where)
                 if run_at < fronts[partition]:
                     self._fronts.lower(partition, run_at)
                 head = head_of(event.tenant, event.to) if event.key is None else NO_LABEL
-                put(place(b"E", partition, run_at, sequence), head + row(event))
+                put(where, head + row(event))
                 if event.tenant != tenant:
                     tenant = event.tenant
                     tally = self._tally(tenant)
@@ -129,7 +139,6 @@ class Batch:
                 or before.version != 1
                 or before.occurrence != 1
                 or run_at != before.due_at
-                or not record.id.startswith(PREFIX)
             ):
                 self._finish(index, change)
                 continue
@@ -139,7 +148,10 @@ class Batch:
                 self.hours.add(hour)
                 head, prefix = record_head(keep_until_at), keys.records_prefix(hour, tenant)
                 tally = self._tally(tenant)
-            put(prefix + record.id.encode(), head + row(record))
+            where = prefix + record.id.encode()
+            put(where, head + row(record))
+            if not record.id.startswith(PREFIX):
+                put(keys.index_key(tenant, record.id), where)
             delete(place(b"E", before.partition, run_at, before.sequence))
             tally[ENDED[record.status]] += 1
             tally[PENDING] -= 1

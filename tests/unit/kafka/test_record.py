@@ -50,8 +50,8 @@ def event(**fields: Any) -> dict[str, Any]:
 
 def asked(record: Record) -> list[Asked]:
     events, poisons = reader().read(record)
-    assert poisons == []
-    return events
+    assert not poisons
+    return list(events)
 
 
 def one(record: Record) -> Asked:
@@ -62,7 +62,7 @@ def one(record: Record) -> Asked:
 def poison(record: Record, **options: int) -> Poison:
     events, poisons = reader(**options).read(record)
     (only,) = poisons
-    assert events == []
+    assert not events
     return only
 
 

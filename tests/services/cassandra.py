@@ -85,6 +85,7 @@ class CassandraServer(ServerProcess):
 
     name = "cassandra"
     end_signal = signal.SIGTERM
+    patience_s = 240.0  # three of them start on two busy cores
 
     def __init__(self, heap_mb: int = 768) -> None:
         self._java, self._classpath = java(), CASSANDRA.classpath

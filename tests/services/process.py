@@ -49,6 +49,7 @@ class ServerProcess(ABC):
     end_signal = signal.SIGTERM
     user: str | None = None
     """Who runs it, where we are root."""
+    patience_s = PATIENCE_S
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=f"everbell-{self.name}-"))
@@ -96,7 +97,7 @@ class ServerProcess(ABC):
         self.resume()
         process.send_signal(self.end_signal)
         try:
-            process.wait(PATIENCE_S)
+            process.wait(self.patience_s)
         except subprocess.TimeoutExpired:
             self.kill()
             raise ServiceFailed(f"{self.name} did not stop\n{self.log_end()}") from None
@@ -108,7 +109,7 @@ class ServerProcess(ABC):
         family = self._family()
         for pid in family:
             _send(pid, signal.SIGKILL)
-        process.wait(PATIENCE_S)
+        process.wait(self.patience_s)
         self._process = None
         self._frozen = []
         # Its children are not ours: they are gone when the system says so.
@@ -190,11 +191,11 @@ class ServerProcess(ABC):
 
     def until(self, look: Callable[[], bool], what: str) -> None:
         """Look again and again, until it is as it should be."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + self.patience_s
         while not look():
             ended = self._process is not None and self._process.poll() is not None
             if ended or time.monotonic() > deadline:
-                happened = "ended instead" if ended else f"did not get there in {PATIENCE_S:.0f} s"
+                happened = "ended instead" if ended else f"did not get there in {self.patience_s:.0f} s"
                 raise ServiceFailed(
                     f"{self.name} should be {what} and {happened}; its log ends with:\n{self.log_end()}"
                 )

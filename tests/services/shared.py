@@ -21,10 +21,11 @@ from tests.services.postgres import PostgresServer
 from tests.services.process import ServerProcess, ServiceMissing
 from tests.services.zookeeper import ZookeeperServer
 
+H = TypeVar("H")
 S = TypeVar("S", bound=ServerProcess)
 
 
-def had(make: Callable[[], S]) -> S:
+def had(make: Callable[[], H]) -> H:
     """A new server, not started yet; or the test is skipped, or fails."""
     try:
         return make()

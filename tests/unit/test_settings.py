@@ -93,6 +93,7 @@ def test_loopback_is_no_target_when_others_may_ask() -> None:
         ("[tenants.shop]\nretrys = 3", "did you mean 'retry'?"),
         ("[defaults]\ntimeot = '1s'", "did you mean 'timeout'?"),
         ("colour = 'red'", "there are"),
+        ("[tenants.shop]\nconsistency = 'SOME'", "there are strict, relaxed, ONE"),
     ],
 )
 def test_a_typo_in_the_file_is_answered_with_the_right_name(file: str, hint: str, tmp_path: Path) -> None:

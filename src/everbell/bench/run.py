@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from everbell.bench.cassandra import cassandra
 from everbell.bench.delivery import pull, push
 from everbell.bench.dialogue import BenchFailed
 from everbell.bench.figures import Figure
@@ -40,13 +41,15 @@ MEASUREMENTS: dict[str, Measurement] = {
     "guarded": guarded,
     "postgres": postgres,
     "kafka": kafka,
+    "cassandra": cassandra,
 }
 """In the order in which they are made."""
 
 
 def names_of(only: Sequence[str] | None, scene: Scene) -> list[str]:
     """What was asked for, or everything that can be measured here."""
-    missing = {name for name, place in (("postgres", scene.postgres), ("kafka", scene.kafka)) if not place}
+    places = (("postgres", scene.postgres), ("kafka", scene.kafka), ("cassandra", scene.cassandra))
+    missing = {name for name, place in places if not place}
     return list(only or (name for name in MEASUREMENTS if name not in missing))
 
 

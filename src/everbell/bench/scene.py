@@ -31,6 +31,8 @@ class Scene(Struct, frozen=True):
     """The URL of a database to measure with; None: what needs one is left out."""
     kafka: str | None
     """Brokers to measure with; None: what needs them is left out."""
+    cassandra: str | None
+    """The URL of a Cassandra to measure with; None: what needs one is left out."""
     progress: Callable[[str, int], Progress]
     """Given what is being done and how many events it takes, returns whom to tell how many are done."""
 

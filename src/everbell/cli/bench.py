@@ -55,6 +55,9 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument("--gateways", metavar="N", type=_count, help="gateways of the server (0 and 1 are compared)")
     parser.add_argument("--postgres", metavar="URL", help="measure with this database, too (in schemas of its own)")
     parser.add_argument("--kafka", metavar="HOST:PORT", help="measure with this Kafka, too (in topics of its own)")
+    parser.add_argument(
+        "--cassandra", metavar="URL", help="measure with this Cassandra, too (in a keyspace of its own)"
+    )
     parser.add_argument("--plot", metavar="FILE", help="draw the rates into this file (.svg, .png)")
     add_json_option(parser)
 
@@ -68,6 +71,7 @@ def run_bench(args: argparse.Namespace, *, shows_progress: bool = True) -> Repor
         args.gateways,
         args.postgres,
         args.kafka,
+        args.cassandra,
         _Bars(shows_progress).begin,
     )
     figures: list[Figure] = []

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from everbell.core.spec import RetrySpec, retry_of
 from everbell.core.target import group_of
-from everbell.core.tenant import BreakerPolicy, Consistency, Limits, Tenant, check_tenant_name
+from everbell.core.tenant import CONSISTENCIES, BreakerPolicy, Consistency, Limits, Tenant, check_tenant_name
 from everbell.core.time import Duration, format_duration, parse_duration
 from everbell.errors import InvalidInput
 
@@ -57,7 +57,7 @@ class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
     breaker: BreakerSpec | None = None
     batch: Annotated[int, Meta(ge=1, le=1_000)] = 1
     mode: Literal["binary", "structured", "payload"] = "binary"
-    consistency: Consistency = "strict"
+    consistency: Annotated[str, Meta(description=", ".join(CONSISTENCIES))] = "strict"
     secrets: tuple[str, ...] = ()
     limits: LimitsSpec = LimitsSpec()
 
@@ -92,7 +92,7 @@ def tenant_of(name: str, spec: TenantSpec) -> Tenant:
         breaker=None if spec.breaker is None else _breaker_of(spec.breaker),
         batch=spec.batch,
         mode=spec.mode,
-        consistency=spec.consistency,
+        consistency=_consistency(spec.consistency),
         secrets=spec.secrets,
         limits=Limits(
             payload_bytes=parse_size(limits.payload, "limits.payload"),
@@ -106,6 +106,13 @@ def tenant_of(name: str, spec: TenantSpec) -> Tenant:
             rate=limits.rate,
         ),
     )
+
+
+def _consistency(name: str) -> Consistency:
+    for known in CONSISTENCIES:
+        if name == known:
+            return known
+    raise InvalidInput(f"is no consistency that is known here: there are {', '.join(CONSISTENCIES)}", "consistency")
 
 
 def _breaker_of(spec: BreakerSpec) -> BreakerPolicy:

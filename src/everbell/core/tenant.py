@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -20,6 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 Consistency = Literal["strict", "relaxed", "ONE", "LOCAL_ONE", "QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "ALL"]
 """When something is acknowledged. The words in capitals are Cassandra's; elsewhere they mean what `strict` does."""
+CONSISTENCIES: tuple[Consistency, ...] = get_args(Consistency)
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -86,6 +86,7 @@ class CassandraLog:
             if head is None:
                 await self._link.decide([(_BEGIN, (self._log, FORMAT))])
                 head = await self._head()
+            await self._renewals.prepare(_RENEW)  # The first renewal shall not have to wait for a connection.
         except StoreError as error:
             raise _log_error(error) from error
         if head is not None and head[0] > FORMAT:

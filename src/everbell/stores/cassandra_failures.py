@@ -36,7 +36,7 @@ def store_error(error: BaseException, name: str) -> StoreError:
         return StoreUnavailable(f"{name}: not enough replicas answer: {said}")
     if isinstance(error, (errors.CassErrorLibNoHostsAvailable, errors.CassErrorLibUnableToConnect)):
         if "datacenter is valid" in said:
-            return StoreUnavailable(f"{name}: no node of that datacentre answers: check datacenter= in the URL")
+            return StoreUnusable(f"{name}: no node there is in that datacentre: correct datacenter= in the URL")
         return StoreUnavailable(f"{name} cannot be reached ({said}): check that it runs, and the address")
     reason = "no answer in time" if isinstance(error, TimeoutError) else said
     return StoreUnavailable(f"{name}: {reason}")

@@ -116,6 +116,13 @@ class Link:
         except Failure as error:
             raise store_error(error, self.address.name) from error
 
+    async def prepare(self, text: str) -> None:
+        """Make ready for a request."""
+        try:
+            await self._prepare(text)
+        except Failure as error:
+            raise store_error(error, self.address.name) from error
+
     async def run(self, text: str) -> list[Row]:
         """A statement that is not prepared, as those that make tables."""
         try:

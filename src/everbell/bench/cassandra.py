@@ -1,0 +1,74 @@
+"""Everbell on Cassandra: bulk ingest and the whole path, beside what a bare driver writes; and how full shards are.
+
+The rows of the largest shard are counted by Cassandra itself, after everything was taken in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from everbell.bench.dialogue import BenchFailed
+from everbell.bench.figures import Baseline, Figure
+from everbell.bench.goals import CASSANDRA_INGEST, CASSANDRA_SHARD, CASSANDRA_WHOLE
+from everbell.bench.ingest import ingest_into
+from everbell.bench.plans import CopyPlan, Sent
+from everbell.bench.scene import PATIENCE_S, Scene, batches
+from everbell.bench.stage import Stage
+from everbell.bench.whole import in_process
+from everbell.errors import StoreError
+
+_KEYSPACE = "everbell_bench"
+_SHARDS = "SELECT partition, bucket, shard, first FROM buckets WHERE store = 'ingest' ALLOW FILTERING"
+_COUNT = "SELECT count(*) FROM scheduled WHERE store = 'ingest' AND partition = ? AND bucket = ? AND shard = ?"
+
+
+def cassandra(scene: Scene) -> list[Figure]:
+    """Into a keyspace of its own, which goes afterwards."""
+    if scene.cassandra is None:
+        raise BenchFailed("name a cluster for it: --cassandra URL")
+    url = re.sub(r"/[a-z0-9_]*(\?|$)", rf"/{_KEYSPACE}\1", scene.cassandra, count=0)
+    url += "&" if "?" in url else "?"
+    asyncio.run(_remove(url))
+    try:
+        count, size = batches(scene.scale.whole)
+        bare = Baseline("a bare driver, the same rows", _bare(scene, url, count, size, finish=False).rate)
+        ingested = ingest_into(scene, CASSANDRA_INGEST, f"{url}store=ingest", (bare,), count, size)
+        largest = Figure(CASSANDRA_SHARD, asyncio.run(_largest(url)), ())
+        both = Baseline("a bare driver, writing and deleting", _bare(scene, url, count, size, finish=True).rate)
+        return [ingested, largest, in_process(scene, CASSANDRA_WHOLE, count, size, both, f"{url}store=whole")]
+    finally:
+        asyncio.run(_remove(url))
+
+
+def _bare(scene: Scene, url: str, count: int, size: int, *, finish: bool) -> Sent:
+    with Stage() as stage:
+        partner = stage.partner("everbell.bench.bare_cassandra", CopyPlan(f"{url}store=bare", count, size, finish))
+        return Sent(**partner.hear(10 * PATIENCE_S, scene.progress("bare Cassandra", count * size)))
+
+
+async def _largest(url: str) -> float:
+    """The number of events in the fullest shard."""
+    from everbell.stores.cassandra_address import read_address
+    from everbell.stores.cassandra_link import Link
+
+    link = Link(read_address(url.rstrip("?&")))
+    try:
+        shards = [row[:3] for row in await link.ask(_SHARDS)]
+        return float(max(rows[0][0] for rows in await link.ask_all(_COUNT, shards)))
+    finally:
+        await link.close()
+
+
+async def _remove(url: str) -> None:
+    try:
+        from everbell.stores.cassandra_address import read_address
+        from everbell.stores.cassandra_link import Link
+    except ImportError as error:
+        raise BenchFailed("Cassandra needs a driver: pip install 'everbell[cassandra]'") from error
+    try:
+        link = Link(read_address(url.rstrip("?&")), keyspace=False, briefly=True)
+        await link.run(f"DROP KEYSPACE IF EXISTS {_KEYSPACE}")
+        await link.close()
+    except StoreError as error:
+        raise BenchFailed(f"Cassandra cannot be used: {error}") from error

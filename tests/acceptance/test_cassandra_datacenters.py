@@ -1,0 +1,89 @@
+"""Two datacentres of real Cassandra nodes, with nodes of Everbell in both: one datacentre is lost, and comes back.
+
+The larger one has the majority, so the cluster goes on without the smaller. Tenants that want every datacentre are
+refused meanwhile, and lose nothing; the others go on. Whatever was acknowledged rings.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.acceptance.fleet import Fleet
+from tests.acceptance.machine import PATIENCE_S, Answer, Machine, now_ms, until
+from tests.acceptance.receiver import Receiver
+from tests.services import shared
+from tests.services.cassandra import CassandraCluster
+
+SLOW = 4 * PATIENCE_S
+"""Three servers of this size on a small machine take their time."""
+CONFIG = """
+[defaults]
+timeout = '1s'
+[tenants.careful]
+consistency = 'EACH_QUORUM'
+[tenants.quick]
+consistency = 'LOCAL_QUORUM'
+"""
+
+
+def schedule(machine: Machine, receiver: Receiver, tenant: str, name: str, lead_ms: int) -> Answer:
+    event = {"id": name, "to": receiver.url("/ok"), "payload": name, "in": lead_ms}
+    return machine.call("POST", f"/v1/tenants/{tenant}/events", event)
+
+
+def rung(receiver: Receiver) -> set[str]:
+    return {each.id for each in receiver.received}
+
+
+def test_a_lost_datacenter_costs_only_those_who_want_all_of_them(tmp_path: Path) -> None:
+    config = tmp_path / "everbell.toml"
+    config.write_text(CONFIG)
+    with ExitStack() as running:
+        cassandra = running.enter_context(shared.had(lambda: CassandraCluster({"dc1": 2, "dc2": 1})))
+        receiver = running.enter_context(Receiver(1))
+        fleet = running.enter_context(Fleet(tmp_path, cassandra.url("dc1"), "--lease", "6s", "--config", str(config)))
+        for name, zone in (("a1", "dc1"), ("a2", "dc1"), ("b1", "dc2")):
+            fleet.add(name, "--zone", zone, "--store", cassandra.url(zone))
+        fleet.until_balanced("a1", "a2", "b1")
+        acknowledged = {
+            f"{tenant}-{number}"
+            for tenant in ("careful", "quick")
+            for number in range(12)
+            if schedule(
+                fleet.nodes[("a1", "a2", "b1")[number % 3]], receiver, tenant, f"{tenant}-{number}", 15_000
+            ).status
+            == 201
+        }
+        assert len(acknowledged) == 24
+
+        lost_at = now_ms()
+        for node in cassandra.of("dc2"):
+            node.kill()
+        fleet.kill("b1")
+        machine = fleet.nodes["a1"]
+
+        def go_on() -> bool:
+            return schedule(machine, receiver, "quick", "quick-later", 1_000).status == 201
+
+        until(go_on, "tenants of one datacentre go on", SLOW)
+        refused = until(lambda: _refused(machine, receiver), "tenants of all datacentres are told", SLOW)
+        assert refused is not None
+        assert "not enough replicas" in refused.json["detail"]
+        until(lambda: acknowledged | {"quick-later"} <= rung(receiver), "all that was acknowledged rings", SLOW)
+
+        for node in cassandra.of("dc2"):
+            node.start()
+
+        def comes_back() -> bool:
+            return schedule(machine, receiver, "careful", "careful-again", 0).status == 201
+
+        until(comes_back, "all datacentres again", SLOW)
+        fleet.nodes["b1"].start()
+        until(lambda: "careful-again" in rung(receiver), "it rings", SLOW)
+        assert "careful-lost" not in rung(receiver), f"refused after {lost_at}, and rung"
+
+
+def _refused(machine: Machine, receiver: Receiver) -> Answer | None:
+    answer = schedule(machine, receiver, "careful", "careful-lost", 0)
+    return answer if answer.status == 503 and b"replicas" in answer.body else None

@@ -1,0 +1,217 @@
+"""A Cassandra store when things go wrong in the middle: answers that are lost, owners that come back late, operations
+that end half done. And what lies where: bounded shards, and a mark behind which nothing is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from everbell.errors import Fenced, StoreUnavailable
+from everbell.stores import cassandra_journal
+from everbell.stores.cassandra import CassandraStore
+from everbell.stores.cassandra_link import Link
+from everbell.stores.port import Add, Change
+from tests.conformance.stores import NOW, PARTITIONS, event, finish, page_all
+from tests.services import shared
+
+FAR = NOW + 10**12
+COMMIT = "UPDATE writers SET op = ?, made"
+_COUNT = "SELECT count(*) FROM scheduled WHERE store = ? AND partition = ? AND bucket = ? AND shard = ?"
+
+
+@pytest.fixture
+def url() -> str:
+    return shared.cassandra().fresh_store()
+
+
+def opened(url: str, **options: Any) -> CassandraStore:
+    return CassandraStore(url, partitions=PARTITIONS, **options)
+
+
+async def owning(store: CassandraStore) -> Mapping[int, int]:
+    epochs = dict.fromkeys(range(PARTITIONS), store.epoch + 1)
+    await store.raise_fence(epochs)
+    return epochs
+
+
+def play(*stores: CassandraStore, scenario: Callable[[], Awaitable[None]]) -> None:
+    async def run() -> None:
+        try:
+            await scenario()
+        finally:
+            for store in stores:
+                await store.close()
+
+    asyncio.run(run())
+
+
+def some(first: int, count: int = 1) -> list[Change]:
+    return [Add(event(number, partition=1)) for number in range(first, first + count)]
+
+
+async def stored(store: CassandraStore) -> list[int]:
+    return [each.sequence for each in (await page_all(store, 1, FAR, 100))[0]]
+
+
+def test_an_operation_that_ended_half_done_is_finished_by_the_next_owner(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = opened(url), opened(url)
+
+    async def scenario() -> None:
+        epochs = await owning(first)
+
+        async def away(*_: object) -> None:
+            raise StoreUnavailable("away")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(cassandra_journal, "make", away)
+            assert await first.apply(some(1, 3), epochs) == {}, "it counts, so it is acknowledged"
+            with pytest.raises(StoreUnavailable):
+                await first.apply(some(4), epochs)
+        await owning_after(second, epochs)
+        assert await stored(second) == [1, 2, 3]
+        assert (await second.counts())["shop"].pending == 3
+
+    play(first, second, scenario=scenario)
+
+
+async def owning_after(store: CassandraStore, epochs: Mapping[int, int]) -> Mapping[int, int]:
+    higher = {partition: epoch + 1 for partition, epoch in epochs.items()}
+    await store.raise_fence(higher)
+    return higher
+
+
+def test_an_owner_that_comes_back_late_changes_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = opened(url), opened(url)
+
+    async def scenario() -> None:
+        epochs = await owning(first)
+        await first.apply(some(1), epochs)
+        decide = Link.decide
+        higher: dict[int, int] = {}
+
+        async def overtaken(link: Link, statements: Sequence[Any], **options: Any) -> Any:
+            if statements[0][0].startswith(COMMIT) and not higher:
+                higher.update(await owning_after(second, epochs))
+                # By now it is another's, and that one goes on.
+                await second.apply([finish(event(1, partition=1)), *some(10)], higher)
+            return await decide(link, statements, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Link, "decide", overtaken)
+            with pytest.raises(Fenced) as fenced:
+                await first.apply(some(2), epochs)
+        assert fenced.value.partitions == (1,)
+        assert await stored(second) == [10]
+        await second.apply(some(11), higher)
+        assert await stored(second) == [10, 11]
+
+    play(first, second, scenario=scenario)
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_an_answer_that_was_lost_is_looked_for(url: str, is_made: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(url)
+
+    async def scenario() -> None:
+        epochs = await owning(store)
+        decide = Link.decide
+        lost: list[Sequence[Any]] = []
+
+        async def unlucky(link: Link, statements: Sequence[Any], **options: Any) -> Any:
+            if statements[0][0].startswith(COMMIT) and not lost:
+                lost.append(statements)
+                if is_made:
+                    await decide(link, statements, **options)
+                raise StoreUnavailable("the answer was lost")
+            return await decide(link, statements, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Link, "decide", unlucky)
+            if is_made:
+                assert await store.apply(some(1), epochs) == {}
+            else:
+                with pytest.raises(StoreUnavailable):
+                    await store.apply(some(1), epochs)
+                # Whoever still tries to make it finds that it was given up.
+                was_made, _ = await decide(store._link, lost[0])
+                assert not was_made
+        await store.apply(some(2), epochs)
+        assert await stored(store) == [1, 2][not is_made :]
+
+    play(store, scenario=scenario)
+
+
+def test_what_a_tenant_wants_and_cannot_have_is_refused_for_it_alone(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(url, level=lambda tenant: "ALL" if tenant == "careful" else None)
+
+    async def scenario() -> None:
+        epochs = await owning(store)
+        write = Link.write
+
+        async def poor(link: Link, statements: Sequence[Any], clock: int, level: str) -> None:
+            if level == "ALL":
+                raise StoreUnavailable("not enough replicas answer")
+            await write(link, statements, clock, level)
+
+        theirs = event(1, partition=1, tenant="careful")
+        with monkeypatch.context() as patch:
+            patch.setattr(Link, "write", poor)
+            refused = await store.apply([Add(theirs), *some(2)], epochs)
+        assert {index: refusal.unmet for index, refusal in refused.items()} == {0: "not enough replicas answer"}
+        assert await stored(store) == [2]
+        assert await store.apply([Add(theirs)], epochs) == {}
+        # What has happened is not for the tenant to refuse.
+        with monkeypatch.context() as patch:
+            patch.setattr(Link, "write", poor)
+            assert await store.apply([finish(theirs)], epochs) == {}
+
+    play(store, scenario=scenario)
+
+
+def test_no_shard_has_more_than_its_share_also_after_a_change_of_owner(url: str) -> None:
+    crowded = f"{url}&shard_events=20"
+    first, second = opened(crowded), opened(crowded)
+
+    async def count(store: CassandraStore) -> list[int]:
+        name = store._link.address.store
+        shards = await store._link.ask("SELECT bucket, shard FROM buckets WHERE store = ? AND partition = ?", name, 1)
+        counted = await store._link.ask_all(_COUNT, [(name, 1, *shard) for shard in shards])
+        return sorted(rows[0][0] for rows in counted)
+
+    async def scenario() -> None:
+        epochs = await owning(first)
+        await first.apply(some(1, 130), epochs)
+        assert await count(first) == [10, *[20] * 6]
+        epochs = await owning_after(second, epochs)
+        await second.apply(some(131, 50), epochs)
+        assert await count(second) == [20] * 9
+        assert await stored(second) == list(range(1, 181))
+
+    play(first, second, scenario=scenario)
+
+
+def test_finished_buckets_go_and_the_mark_moves_on(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everbell.stores.cassandra.RETIRE_MS", 0)
+    store = opened(url)
+
+    async def scenario() -> None:
+        epochs = await owning(store)
+        early, late = event(1, partition=1), event(2, partition=1, due_in=3_600_000)
+        await store.apply([Add(early), Add(late)], epochs)
+        await store.apply([finish(early)], epochs)
+        name = store._link.address.store
+        buckets = await store._link.ask("SELECT bucket FROM buckets WHERE store = ? AND partition = ?", name, 1)
+        assert buckets == [(late.run_at // 600_000,)]
+        assert await store._link.ask("SELECT low FROM marks WHERE store = ? AND partition = ?", name, 1) == buckets
+        assert await stored(store) == [2]
+        # What comes for a time before the mark takes it back.
+        await store.apply([Add(event(3, partition=1))], epochs)
+        assert await stored(store) == [3, 2]
+
+    play(store, scenario=scenario)

@@ -1,0 +1,55 @@
+"""What a start on Cassandra complains about: each thing to the person who can mend it, and never with a password."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from everbell.errors import StoreError, StoreUnavailable, StoreUnusable
+from everbell.stores.cassandra import CassandraStore
+from tests.services import shared
+from tests.services.cassandra import CassandraServer
+
+
+@pytest.fixture(scope="module")
+def server() -> CassandraServer:
+    return shared.cassandra()
+
+
+def complaint(url: str, kind: type[StoreError], partitions: int = 4) -> str:
+    with pytest.raises(kind) as refused:
+        CassandraStore(url, partitions=partitions, patience_s=0)
+    assert "wrong-password" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_nobody_at_the_address(server: CassandraServer) -> None:
+    assert "cannot be reached" in complaint("cassandra://127.0.0.1:1/everbell", StoreUnavailable)
+    assert "cannot be reached" in complaint("cassandra://nobody.invalid/everbell", StoreUnavailable)
+
+
+def test_a_datacenter_that_is_not_there(server: CassandraServer) -> None:
+    url = server.url.replace("datacenter=dc1", "datacenter=nowhere")
+    assert "correct datacenter=" in complaint(url, StoreUnusable)
+
+
+def test_a_wrong_password(server: CassandraServer) -> None:
+    url = server.keyspace_url("everbell", password="wrong-password")
+    assert "correct the user and the password" in complaint(url, StoreUnusable)
+
+
+def test_a_user_who_may_not(server: CassandraServer) -> None:
+    server.execute("CREATE ROLE IF NOT EXISTS guest WITH PASSWORD = 'guest' AND LOGIN = true")
+    told = complaint(server.keyspace_url("not_allowed", "guest", "guest"), StoreUnusable)
+    assert "GRANT" in told
+    assert "make the keyspace not_allowed beforehand" in told
+
+
+def test_a_store_of_a_newer_release_or_of_another_shape(server: CassandraServer) -> None:
+    url = server.fresh_store()
+    asyncio.run(CassandraStore(url, partitions=4).close())
+    assert "was made with 4 partitions" in complaint(url, StoreUnusable, partitions=8)
+    name = url.rpartition("=")[2]
+    server.execute(f"UPDATE everbell.stores SET format = 9 WHERE store = '{name}' IF EXISTS")
+    assert "install a newer version" in complaint(url, StoreUnusable)

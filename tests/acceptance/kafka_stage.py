@@ -66,10 +66,10 @@ class KafkaStage:
         self.assert_in_order(got)
         return got
 
-    def until_read(self) -> None:
-        """Wait until the group has committed all that was written."""
+    def until_read(self, besides: int = 0) -> None:
+        """Wait until the group has committed all that was written, and what was written besides."""
         until(
-            lambda: self.topics.committed(self.source, self.group) >= self.written,
+            lambda: self.topics.committed(self.source, self.group) >= self.written + besides,
             lambda: f"{self.written} records read: {self.topics.committed(self.source, self.group)}",
             PATIENCE_S,
         )

@@ -141,6 +141,17 @@ def test_brokers_that_are_away_delay_their_own_events_and_no_others(
     assert {int(one.value) for one in got} == set(range(len(events)))
 
 
+def test_brokers_that_are_back_are_noticed_without_anything_to_send(tmp_path: Path, fragile: KafkaServer) -> None:
+    stage = KafkaStage(tmp_path, fragile)
+    with Machine(tmp_path, *stage.options) as machine:
+        machine.schedule(f"kafka://{stage.sink}")
+        stage.topics.read(stage.sink, 1)
+        fragile.kill()
+        until(lambda: not machine.call("GET", "/healthz").json["kafka"]["ok"], "said")
+        fragile.start()
+        until(lambda: machine.call("GET", "/healthz").json["kafka"]["ok"], "said")
+
+
 def test_the_order_of_keys_survives_brokers_that_die(tmp_path: Path, fragile: KafkaServer) -> None:
     stage = KafkaStage(tmp_path, fragile)
     with Machine(tmp_path, *stage.out_options, config="[defaults]\ntimeout = '2s'\n") as machine:

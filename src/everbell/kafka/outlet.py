@@ -85,6 +85,7 @@ class Outlet:
         self._polls_soon = False
         self._answered_s = 0.0
         """When something was reported, or when there was nothing to report."""
+        self._probing: asyncio.Task[None] | None = None
         self.under_way = 0
         self.trouble: str | None = None
         """Why the brokers cannot be reached, since they said something last."""
@@ -133,8 +134,20 @@ class Outlet:
         self._on_reports()
         if self.under_way < before:
             self._answered_s = self._loop.time()
+        if self.trouble is not None and not self.under_way and self._probing is None:
+            self._probing = self._loop.create_task(self._probe())
         self._polls_soon = self.under_way > 0
         self._poll_within(BUSY_S if self._polls_soon else IDLE_S)
+
+    async def _probe(self) -> None:
+        """Nobody sends anything that would tell whether the brokers are back."""
+        try:
+            await asyncio.to_thread(self._producer.list_topics, timeout=_QUIET_S)
+            self.trouble = None
+        except KafkaException:
+            await asyncio.sleep(IDLE_S)
+        finally:
+            self._probing = None
 
     async def look_for(self, topic: str, timeout_ms: int) -> None:
         """Ask the brokers whether there is a topic; from then on `produce` goes by that."""
@@ -145,6 +158,8 @@ class Outlet:
         """Forget what is under way."""
         if self._timer is not None:
             self._timer.cancel()
+        if self._probing is not None:
+            self._probing.cancel()
         self._on_reports = lambda: None
         producer = self._producer
         await asyncio.to_thread(_give_up, producer)

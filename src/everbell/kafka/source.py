@@ -116,6 +116,11 @@ class KafkaSource:
         return self._letters.unwritten
 
     def _look_at_lags(self) -> dict[str, int]:
+        """Also whether brokers are back; nobody else would tell while there is nothing to read."""
+        if self.trouble is not None:
+            with suppress(KafkaException):
+                self._consumer.list_topics(self._topics[0], _WAIT_S)
+                self.trouble = None
         found = dict.fromkeys(self._topics, 0)
         with suppress(KafkaException, RuntimeError):  # It is being closed, or has just lost a partition.
             for place in list(self._places):

@@ -18,13 +18,10 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from everbell.kafka.library_log import library_log
 from everbell.kafka.settings import KafkaCluster
 
 _log = logging.getLogger("everbell.kafka")
-
-library_log = logging.getLogger("everbell.kafka.librdkafka")
-"""What librdkafka says itself. Properties are for producers and consumers together, and each says so of the other's."""
-library_log.addFilter(lambda record: not record.getMessage().startswith("CONFWARN"))
 
 BUSY_S = 0.003
 IDLE_S = 1.0

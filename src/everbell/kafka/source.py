@@ -24,7 +24,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from everbell.engine.port import OperationsPort
 from everbell.kafka.dead_letters import DeadLetters
-from everbell.kafka.outlet import client_config, library_log
+from everbell.kafka.library_log import library_log
+from everbell.kafka.outlet import client_config
 from everbell.kafka.reading import Reading, Tally
 from everbell.kafka.record import Record, RecordReader
 from everbell.kafka.settings import KafkaSettings

@@ -103,10 +103,10 @@ class Process:
 _PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
-class _Step(asyncio.TimerHandle):
-    """A callback, and whose it is."""
+class _Step:
+    """A callback, and whose it is. To whoever set it, it is a handle."""
 
-    __slots__ = ("process",)
+    __slots__ = ("args", "callback", "context", "is_off", "loop", "process", "when_s")
 
     def __init__(
         self,
@@ -114,20 +114,28 @@ class _Step(asyncio.TimerHandle):
         when_s: float,
         callback: Callable[..., object],
         args: tuple[Any, ...],
-        loop: asyncio.AbstractEventLoop,
+        loop: ProcessLoop,
         context: Context,
     ) -> None:
-        # As the classes above do it, in one call.
-        self._callback = callback
-        self._args = args
-        self._cancelled = False
-        self._loop = loop
-        self._source_traceback = None
-        self._repr = None
-        self._context = context
-        self._when = when_s
-        self._scheduled = False
         self.process = process
+        self.when_s = when_s
+        self.callback = callback
+        self.args = args
+        self.loop = loop
+        self.context = context
+        self.is_off = False
+
+    def cancel(self) -> None:
+        if not self.is_off:
+            self.is_off = True
+            self.args = ()
+            self.loop.timers_off += 1
+
+    def cancelled(self) -> bool:
+        return self.is_off
+
+    def when(self) -> float:
+        return self.when_s
 
 
 class ProcessLoop(VirtualLoop):
@@ -147,8 +155,8 @@ class ProcessLoop(VirtualLoop):
         """Those that have not ended well. Kept, so that no garbage is collected, and no coroutine closed, in a run."""
         self._timers: list[tuple[float, int, _Step]] = []
         self._timers_set = 0
-        self._timers_off = 0
-        """How many of the timers were cancelled."""
+        self.timers_off = 0
+        """How many of the timers were cancelled, at most: those that were due already are counted, too."""
         self.set_task_factory(_make_task)
 
     @property
@@ -166,7 +174,7 @@ class ProcessLoop(VirtualLoop):
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
+    ) -> Any:
         if context is None:
             context = copy_context()
         step = _Step(context.get(_PROCESS), 0.0, callback, args, self, context)
@@ -175,7 +183,7 @@ class ProcessLoop(VirtualLoop):
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> Any:
         if context is None:
             context = copy_context()
         process = context.get(_PROCESS)
@@ -187,26 +195,26 @@ class ProcessLoop(VirtualLoop):
         self._set_timer(step)
         return step
 
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Any:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
     def run_again(self, step: _Step) -> None:
         """Try a callback again that was held back."""
         self._ready.append(step)
 
     def _set_timer(self, step: _Step) -> None:
-        step._scheduled = True
         self._timers_set += 1
-        heappush(self._timers, (step._when, self._timers_set, step))
-
-    def _timer_handle_cancelled(self, _: asyncio.TimerHandle) -> None:
-        self._timers_off += 1
+        heappush(self._timers, (step.when_s, self._timers_set, step))
 
     def _run_once(self) -> None:
         timers, ready = self._timers, self._ready
-        if self._timers_off > 100 and self._timers_off * 2 > len(timers):
-            timers[:] = [timer for timer in timers if not timer[2].cancelled()]
+        if self.timers_off > 100 and self.timers_off * 2 > len(timers):
+            timers[:] = [timer for timer in timers if not timer[2].is_off]
             heapify(timers)
-            self._timers_off = 0
-        while timers and timers[0][2].cancelled():
-            self._timers_off -= 1
+            self.timers_off = 0
+        while timers and timers[0][2].is_off:
             heappop(timers)
         if not ready and not self._stopping:
             if not timers:
@@ -214,18 +222,16 @@ class ProcessLoop(VirtualLoop):
             self._now_s = max(self._now_s, timers[0][0])
         due_s = self._now_s + _HAIR_S
         while timers and timers[0][0] < due_s:
-            step = heappop(timers)[2]
-            step._scheduled = False
-            ready.append(step)
+            ready.append(heappop(timers)[2])
         for _ in range(len(ready)):
             step = ready.popleft()
-            if not step._cancelled and (step.process is None or step.process.may_run(step)):
+            if not step.is_off and (step.process is None or step.process.may_run(step)):
                 try:
-                    step._context.run(step._callback, *step._args)
+                    step.context.run(step.callback, *step.args)
                 except (SystemExit, KeyboardInterrupt):
                     raise
                 except BaseException as failed:
-                    self.call_exception_handler({"message": f"{step._callback} failed", "exception": failed})
+                    self.call_exception_handler({"message": f"{step.callback} failed", "exception": failed})
 
     def bury(self) -> list[BaseException]:
         """After the run: let go of all tasks; returns the errors that nobody has seen."""

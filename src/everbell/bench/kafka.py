@@ -16,7 +16,7 @@ from everbell.bench.stage import Server, Stage
 
 _TOPICS = ("everbell-bench-in", "everbell-bench-out", "everbell-bench-bare", "everbell-bench-refused")
 _PARTITIONS = 4
-_LOOK_S = 0.05
+_LOOK_S = 0.2
 _LOOKS_MAX = int(PATIENCE_S / _LOOK_S)
 
 

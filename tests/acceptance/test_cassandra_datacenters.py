@@ -17,6 +17,8 @@ from tests.services.cassandra import CassandraCluster
 
 SLOW = 4 * PATIENCE_S
 """Three servers of this size on a small machine take their time."""
+MADE = (200, 201)
+"""A request whose answer was lost may have been done: then the next one finds the event."""
 CONFIG = """
 [defaults]
 timeout = '1s'
@@ -28,7 +30,7 @@ consistency = 'LOCAL_QUORUM'
 
 
 def schedule(machine: Machine, receiver: Receiver, tenant: str, name: str, lead_ms: int) -> Answer:
-    event = {"id": name, "to": receiver.url("/ok"), "payload": name, "in": lead_ms}
+    event = {"id": name, "to": receiver.url("/ok"), "payload": name, "in": f"{lead_ms}ms"}
     return machine.call("POST", f"/v1/tenants/{tenant}/events", event)
 
 
@@ -64,7 +66,7 @@ def test_a_lost_datacenter_costs_only_those_who_want_all_of_them(tmp_path: Path)
         machine = fleet.nodes["a1"]
 
         def go_on() -> bool:
-            return schedule(machine, receiver, "quick", "quick-later", 1_000).status == 201
+            return schedule(machine, receiver, "quick", "quick-later", 1_000).status in MADE
 
         until(go_on, "tenants of one datacentre go on", SLOW)
         refused = until(lambda: _refused(machine, receiver), "tenants of all datacentres are told", SLOW)
@@ -76,7 +78,7 @@ def test_a_lost_datacenter_costs_only_those_who_want_all_of_them(tmp_path: Path)
             node.start()
 
         def comes_back() -> bool:
-            return schedule(machine, receiver, "careful", "careful-again", 0).status == 201
+            return schedule(machine, receiver, "careful", "careful-again", 0).status in MADE
 
         until(comes_back, "all datacentres again", SLOW)
         fleet.nodes["b1"].start()

@@ -22,12 +22,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from everbell.clock import Clock
-from everbell.errors import StoreUnavailable
+from everbell.errors import StoreError, StoreUnavailable
 from everbell.stores.cassandra_link import Link
 from everbell.stores.cassandra_rows import RowChange, chunks_of, make, read_chunks
 
 _RETRY_S = 0.2
 _TRIES = 20
+_CLOSE_S = 2.0
 
 _BEGIN = (
     "INSERT INTO writers (store, writer, op, made, applied, chunks, clock, version) VALUES (?, ?, 0, 0, 0, 0, 0, 0) "
@@ -39,6 +40,7 @@ _COMMIT = (
     "IF op = ? AND version = ?"
 )
 _GIVE_UP = "UPDATE writers SET op = ? WHERE store = ? AND writer = ? IF op = ?"
+_SETTLE = "UPDATE writers SET applied = ? WHERE store = ? AND writer = ? IF op = ?"
 _REVOKE = "UPDATE writers SET revoked = revoked + ?, version = ? WHERE store = ? AND writer = ? IF version = ?"
 _ALLOW = "UPDATE writers SET revoked = revoked - ?, version = ? WHERE store = ? AND writer = ? IF version = ?"
 _WRITE = "INSERT INTO journal (store, writer, op, chunk, body) VALUES (?, ?, ?, ?, ?)"
@@ -254,9 +256,20 @@ class Journal:
             return  # It costs a little room, and nothing else.
 
     async def close(self) -> None:
-        """Wait for what is being tidied up."""
+        """Leave nothing to repeat, if that is possible, and nothing in the journal."""
         if self._tidying:
             await asyncio.gather(*self._tidying, return_exceptions=True)
+        last, self._made = self._made, 0
+        if not last or self._left is not None or self._open is not None:
+            return
+        store = self._link.address.store
+        try:
+            settled = (_SETTLE, (last, store, self.writer, self._op))
+            is_made, _ = await self._link.decide([settled], timeout_s=_CLOSE_S)
+        except StoreError:
+            return  # Whoever takes over repeats it.
+        if is_made:
+            await self._drop((store, self.writer, last), self.tick())
 
 
 def fence_of(rows: Sequence[tuple[int, int | None, int | None]]) -> Mapping[int, tuple[int, int | None]]:

@@ -61,7 +61,7 @@ data_file_directories: [{folder}/data]
 commitlog_directory: {folder}/commitlog
 saved_caches_directory: {folder}/caches
 hints_directory: {folder}/hints
-concurrent_writes: 16
+concurrent_writes: 128
 concurrent_reads: 16
 hinted_handoff_throttle: 16MiB
 """

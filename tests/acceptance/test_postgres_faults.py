@@ -22,9 +22,9 @@ from everbell.stores import postgres_schema
 from everbell.stores.port import Add, Change
 from everbell.stores.postgres import PostgresStore
 from everbell.stores.postgres_address import read_address
-from everbell.stores.postgres_batch import Batch
 from everbell.stores.postgres_link import connect
 from everbell.stores.postgres_write import COPIED_MIN, Operation, copy
+from everbell.stores.table_batch import Batch
 from tests.conformance.stores import NOW, PARTITIONS, event, finish, page_all
 from tests.services import shared
 from tests.services.fates import Fate, FatefulProxy

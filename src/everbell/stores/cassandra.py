@@ -37,9 +37,9 @@ from everbell.stores.cassandra_rows import RowChange
 from everbell.stores.cassandra_schema import OPEN_S, prepare
 from everbell.stores.cassandra_upkeep import Sweep, bury, claim, taken_ids
 from everbell.stores.port import Add, Block, Change, Counts, Filter, Finish, Found, Move, Page, Poison, Refusal, Unblock
-from everbell.stores.postgres_batch import Batch, Name
 from everbell.stores.rows import Tally
 from everbell.stores.semantics import check_claim, partition_of_change, tenant_of_change
+from everbell.stores.table_batch import Batch, Name
 
 RETIRE_MS = 10_000
 """How often to look for buckets that are finished."""

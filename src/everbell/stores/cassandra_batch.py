@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -11,8 +12,8 @@ from everbell.core.time import DAY_MS, HOUR_MS
 from everbell.stores.cassandra_buckets import Buckets, Place, bucket_of
 from everbell.stores.cassandra_reads import part_of_dead, part_of_record
 from everbell.stores.cassandra_rows import RowChange
-from everbell.stores.postgres_batch import Batch
 from everbell.stores.rows import Tally
+from everbell.stores.table_batch import Batch
 
 _TTL_MAX_S = 20 * 365 * 86_400
 """The longest that Cassandra takes."""
@@ -60,7 +61,8 @@ def record_changes(batch: Batch, now: int, known: set[tuple[int, str, int]]) -> 
     Records go when their hour is swept. Should nobody sweep, they go a day later by themselves.
     """
     changes: list[RowChange] = []
-    for (hour, tenant, event_id, occurrence), body in batch.records.items():
+    moved = ((*place, body) for place, body in batch.records.items())
+    for hour, tenant, event_id, occurrence, body in chain(batch.ends, moved):
         part = part_of_record(event_id)
         if (hour, tenant, part) not in known:
             known.add((hour, tenant, part))

@@ -18,9 +18,9 @@ from everbell.errors import StoreCorrupt
 from everbell.stores.cassandra_buckets import BUCKET_MS, SHARDS, Buckets, Place, bucket_of
 from everbell.stores.cassandra_link import Link
 from everbell.stores.port import Page, Poison
-from everbell.stores.postgres_batch import Entry, Looked, Name, Spot, spot_of
 from everbell.stores.rows import HEAD_BYTES, BadRow, head_of_stem, read_event, read_record
 from everbell.stores.semantics import LEFT_OUT_PER_EVENT, Space
+from everbell.stores.table_batch import Entry, Looked, Name, Spot, spot_of
 from everbell.stores.view import Stored
 
 RECORD_PARTS = 16

@@ -25,7 +25,6 @@ from everbell.entropy import Entropy, SystemEntropy
 from everbell.errors import StoreUnavailable, StoreUnusable
 from everbell.stores.port import Add, Change, Counts, Filter, Finish, Found, Move, Page, Poison, Refusal
 from everbell.stores.postgres_address import read_address
-from everbell.stores.postgres_batch import Batch, Looked, Name, Spot
 from everbell.stores.postgres_find import Search
 from everbell.stores.postgres_link import Link, Links
 from everbell.stores.postgres_operation import Operations
@@ -33,6 +32,7 @@ from everbell.stores.postgres_reads import look_up, read_blocked, read_heads, re
 from everbell.stores.postgres_schema import OPEN_S, prepare
 from everbell.stores.postgres_upkeep import SWEEP, bury, claim
 from everbell.stores.semantics import check_claim, partition_of_change, raise_if_fenced, tenant_of_change
+from everbell.stores.table_batch import Batch, Looked, Name, Spot
 
 _READERS = 3
 _BUILT_AT_ONCE = 512

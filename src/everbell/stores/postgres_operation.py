@@ -15,11 +15,11 @@ from typing import TypeVar
 import asyncpg
 
 from everbell.stores.postgres_address import Address
-from everbell.stores.postgres_batch import Batch
 from everbell.stores.postgres_failures import Failure, store_error
 from everbell.stores.postgres_link import ANSWER_S, Connection, Link
 from everbell.stores.postgres_write import Operation, Outcome, call, copy, is_large
 from everbell.stores.semantics import raise_if_fenced
+from everbell.stores.table_batch import Batch
 
 T = TypeVar("T")
 

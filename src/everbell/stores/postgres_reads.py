@@ -11,10 +11,10 @@ from everbell.core.event import Event, Record, position, position_at
 from everbell.core.ids import SEQUENCE_MAX, is_made, place_in
 from everbell.errors import StoreCorrupt
 from everbell.stores.port import Page, Poison
-from everbell.stores.postgres_batch import Looked, Name, Spot, spot_of
 from everbell.stores.postgres_link import Connection
 from everbell.stores.rows import HEAD_BYTES, BadRow, head_of_stem, read_event, read_record
 from everbell.stores.semantics import LEFT_OUT_PER_EVENT, Space
+from everbell.stores.table_batch import Looked, Name, Spot, spot_of
 from everbell.stores.view import Stored
 
 _AT_MAX = (1 << 63) - 1

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from everbell.core.ids import PREFIX
-from everbell.stores.postgres_batch import Batch
 from everbell.stores.postgres_link import Connection
+from everbell.stores.table_batch import Batch
 
 COPIED_MIN = 200
 """Rows in a table that are worth a COPY."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from everbell.core.time import HOUR_MS
 from everbell.stores.port import Add, Block, Change, Finish, Move, Refusal, Unblock
-from everbell.stores.postgres_batch import Batch, Looked, entry_of, spot_of
+from everbell.stores.table_batch import Batch, Looked, entry_of, spot_of
 from tests.conformance.stores import NOW, event, finish, record
 
 

@@ -1,4 +1,7 @@
-"""The events that are sent: 300 bytes of payload each, dues random over a span or evenly spread over it."""
+"""The events that are sent, with 300 bytes of payload unless a plan says otherwise.
+
+Dues are random over a span or evenly spread over it.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,22 @@ from everbell.entropy import SeededEntropy
 _SEED = 20_260_101
 _NOTES = 4_096
 _noise = SeededEntropy(_SEED)
-_NOISE = "".join(_noise.nonce().hex() for _ in range(0, _NOTES + PAYLOAD_BYTES, 18))
+_NOISE = "".join(_noise.nonce().hex() for _ in range(0, _NOTES + 2 * PAYLOAD_BYTES, 18))
 
 
-def payload(number: int) -> dict[str, object]:
-    """A payload of `PAYLOAD_BYTES` bytes of JSON that does not compress well, as if it meant something."""
+def payload(number: int, size: int = PAYLOAD_BYTES) -> dict[str, object]:
+    """A payload of so many bytes of JSON that does not compress well, as if it meant something."""
     order: dict[str, object] = {"order": number, "customer": "c-4711", "note": ""}
     start = number % _NOTES
-    order["note"] = _NOISE[start : start + PAYLOAD_BYTES - len(msgspec.json.encode(order))]
+    order["note"] = _NOISE[start : start + size - len(msgspec.json.encode(order))]
     return order
 
 
-def lines_of(count: int, dues: Sequence[int], to: str, cron: str = "") -> list[bytes]:
+def lines_of(
+    count: int, dues: Sequence[int], to: str, cron: str = "", payload_bytes: int = PAYLOAD_BYTES
+) -> list[bytes]:
     """So many events, each as a line of JSON; with an expression, they come again."""
-    return [_line(number, due, to, cron) for number, due in zip(range(count), dues, strict=True)]
+    return [_line(number, due, to, cron, payload_bytes) for number, due in zip(range(count), dues, strict=True)]
 
 
 def requests_of(plan: LoadPlan) -> list[bytes]:
@@ -36,7 +41,7 @@ def requests_of(plan: LoadPlan) -> list[bytes]:
         body = msgspec.json.encode([payload(number) for number in range(plan.batch)])
         return [request(plan.path, body)]
     count = plan.prepared * plan.batch
-    lines = lines_of(count, _dues(plan, count), plan.to, plan.cron)
+    lines = lines_of(count, _dues(plan, count), plan.to, plan.cron, plan.payload_bytes)
     if plan.batch == 1:
         return [request(plan.path, line, token=plan.token) for line in lines]
     starts = range(0, len(lines), plan.batch)
@@ -51,6 +56,6 @@ def _dues(plan: LoadPlan, count: int) -> list[int]:
     return [plan.due_from + int(jitter() * plan.due_span_ms) for _ in range(count)]
 
 
-def _line(number: int, due: int, to: str, cron: str) -> bytes:
-    event: dict[str, object] = {"at": format_instant(due), "to": to, "payload": payload(number)}
+def _line(number: int, due: int, to: str, cron: str, payload_bytes: int) -> bytes:
+    event: dict[str, object] = {"at": format_instant(due), "to": to, "payload": payload(number, payload_bytes)}
     return msgspec.json.encode(event | {"repeat": {"cron": cron}} if cron else event)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from everbell.bench.dialogue import BenchFailed
 from everbell.bench.figures import Baseline, Figure
@@ -25,25 +27,34 @@ _COUNT = "SELECT count(*) FROM scheduled WHERE store = 'ingest' AND partition = 
 
 def cassandra(scene: Scene) -> list[Figure]:
     """Into a keyspace of its own, which goes afterwards."""
+    with cassandra_stores(scene) as store:
+        count, size = batches(scene.scale.whole)
+        bare = Baseline("a bare driver, the same rows", _bare(scene, store("bare"), count, size, finish=False).rate)
+        ingested = ingest_into(scene, CASSANDRA_INGEST, store("ingest"), (bare,), count, size)
+        largest = Figure(CASSANDRA_SHARD, asyncio.run(_largest(store("ingest"))), ())
+        both = Baseline(
+            "a bare driver, writing and deleting", _bare(scene, store("bare"), count, size, finish=True).rate
+        )
+        return [ingested, largest, in_process(scene, CASSANDRA_WHOLE, count, size, both, store("whole"))]
+
+
+@contextmanager
+def cassandra_stores(scene: Scene) -> Iterator[Callable[[str], str]]:
+    """Gives the URL of a store by its name; all of them go afterwards."""
     if scene.cassandra is None:
         raise BenchFailed("name a cluster for it: --cassandra URL")
     url = re.sub(r"/[a-z0-9_]*(\?|$)", rf"/{_KEYSPACE}\1", scene.cassandra, count=0)
     url += "&" if "?" in url else "?"
     asyncio.run(_remove(url))
     try:
-        count, size = batches(scene.scale.whole)
-        bare = Baseline("a bare driver, the same rows", _bare(scene, url, count, size, finish=False).rate)
-        ingested = ingest_into(scene, CASSANDRA_INGEST, f"{url}store=ingest", (bare,), count, size)
-        largest = Figure(CASSANDRA_SHARD, asyncio.run(_largest(url)), ())
-        both = Baseline("a bare driver, writing and deleting", _bare(scene, url, count, size, finish=True).rate)
-        return [ingested, largest, in_process(scene, CASSANDRA_WHOLE, count, size, both, f"{url}store=whole")]
+        yield lambda name: f"{url}store={name}"
     finally:
         asyncio.run(_remove(url))
 
 
 def _bare(scene: Scene, url: str, count: int, size: int, *, finish: bool) -> Sent:
     with Stage() as stage:
-        partner = stage.partner("everbell.bench.bare_cassandra", CopyPlan(f"{url}store=bare", count, size, finish))
+        partner = stage.partner("everbell.bench.bare_cassandra", CopyPlan(url, count, size, finish))
         return Sent(**partner.hear(10 * PATIENCE_S, scene.progress("bare Cassandra", count * size)))
 
 
@@ -52,7 +63,7 @@ async def _largest(url: str) -> float:
     from everbell.stores.cassandra_address import read_address
     from everbell.stores.cassandra_link import Link
 
-    link = Link(read_address(url.rstrip("?&")))
+    link = Link(read_address(url))
     try:
         shards = [row[:3] for row in await link.ask(_SHARDS)]
         return float(max(rows[0][0] for rows in await link.ask_all(_COUNT, shards)))

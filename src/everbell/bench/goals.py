@@ -27,3 +27,5 @@ RECURRING = Goal("memory with {count} pending that come again", "MB", more_is_be
 GUARDED = Goal("in and out over HTTP with access keys, quotas and signatures", "events/s")
 GUARDED_SHARE = Goal("what those checks leave of the throughput, by CPU time", "of 1", 0.8)
 CALM = Goal("another tenant's lateness p99 meanwhile", "ms", more_is_better=False)
+MILLION_IN = Goal("{store}: {count} events of 500 bytes in", "s", more_is_better=False)
+MILLION_OUT = Goal("{store}: all of them delivered in process", "s", more_is_better=False)

@@ -35,6 +35,7 @@ class LoadPlan(Struct, frozen=True):
     """Events come again by this expression."""
     token: str = ""
     """An access key to show with every request."""
+    payload_bytes: int = PAYLOAD_BYTES
 
 
 class Sent(Struct, frozen=True):

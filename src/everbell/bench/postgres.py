@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from everbell.bench.dialogue import BenchFailed
@@ -14,23 +16,30 @@ from everbell.bench.scene import PATIENCE_S, Scene, batches
 from everbell.bench.stage import Stage
 from everbell.bench.whole import in_process
 
-_SCHEMAS = ("everbell_bench_ingest", "everbell_bench_whole")
+_SCHEMAS = ("everbell_bench_ingest", "everbell_bench_whole", "everbell_bench_million")
 
 
 def postgres(scene: Scene) -> list[Figure]:
     """Into a schema of its own each, which goes afterwards."""
+    with postgres_stores(scene) as store:
+        url = store("bare").partition("?")[0]
+        count, size = batches(scene.scale.ingest)
+        bare = Baseline("bare COPY, the same rows", _bare(scene, url, count, size, finish=False).rate)
+        ingested = ingest_into(scene, PG_INGEST, store("ingest"), (bare,), count, size)
+        count, size = batches(scene.scale.whole)
+        both = Baseline("bare COPY, then DELETE", _bare(scene, url, count, size, finish=True).rate)
+        return [ingested, in_process(scene, PG_WHOLE, count, size, both, store("whole"))]
+
+
+@contextmanager
+def postgres_stores(scene: Scene) -> Iterator[Callable[[str], str]]:
+    """Gives the URL of a store by its name; all of them go afterwards."""
     if scene.postgres is None:
         raise BenchFailed("name a database for it: --postgres URL")
     url = urlsplit(scene.postgres)._replace(query="").geturl()
     asyncio.run(_remove(url))
-    ingest_store, whole_store = (f"{url}?schema={schema}" for schema in _SCHEMAS)
     try:
-        count, size = batches(scene.scale.ingest)
-        bare = Baseline("bare COPY, the same rows", _bare(scene, url, count, size, finish=False).rate)
-        ingested = ingest_into(scene, PG_INGEST, ingest_store, (bare,), count, size)
-        count, size = batches(scene.scale.whole)
-        both = Baseline("bare COPY, then DELETE", _bare(scene, url, count, size, finish=True).rate)
-        return [ingested, in_process(scene, PG_WHOLE, count, size, both, whole_store)]
+        yield lambda name: f"{url}?schema=everbell_bench_{name}"
     finally:
         asyncio.run(_remove(url))
 

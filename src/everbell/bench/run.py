@@ -19,6 +19,7 @@ from everbell.bench.herd import herd
 from everbell.bench.ingest import ingest, single
 from everbell.bench.kafka import kafka
 from everbell.bench.late import late
+from everbell.bench.million import million
 from everbell.bench.pending import pending
 from everbell.bench.postgres import postgres
 from everbell.bench.recurring import preview, recurring
@@ -36,6 +37,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "late": late,
     "pending": pending,
     "herd": herd,
+    "million": million,
     "preview": preview,
     "recurring": recurring,
     "guarded": guarded,

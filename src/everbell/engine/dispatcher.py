@@ -29,6 +29,9 @@ _log = logging.getLogger("everbell.engine")
 QUANTUM = 64
 SLICE = 512
 """How many attempts start before others get a turn on the loop."""
+AT_ONCE = 16
+"""When so many attempts are settled together, the next ones start at once: whoever settles quickly, as a handler does
+that does not wait, would need a turn of the loop for each few. Settled one by one, they share the next turn."""
 
 
 class Dispatcher:
@@ -128,8 +131,10 @@ class Dispatcher:
         self.in_flight -= len(entries)
         self.on_settled(entries, outcome)
         if self._ring and not self._pumping:
-            # At once: whoever settles quickly, as a handler does that does not wait, would need a turn for each few.
-            self._pump()
+            if len(entries) >= AT_ONCE:
+                self._pump()
+            else:
+                self._pump_soon()
         if self._drained is not None and self.in_flight == 0:
             self._drained.set()
 

@@ -263,7 +263,7 @@ class _Connection(asyncio.Protocol):
             self._end(0)
             self.hang_up()
         else:
-            await asyncio.sleep(0.02 if roll < 0.3 else 0)
+            await asyncio.sleep(0.02 if roll < 0.3 else 0)  # Nobody waits for it: some receivers are slow.
             self._answer(200)
 
     async def _drip(self, arguments: list[str], query: dict[str, list[str]]) -> None:

@@ -69,12 +69,13 @@ async def opened(url: str) -> AsyncIterator[Log]:
 
 
 async def insist(call: Callable[[], Awaitable[T]]) -> T:
-    """Try until the log is back, as a node does."""
-    while True:
-        try:
-            return await call()
-        except (LogUnavailable, LogUncertain):
-            await asyncio.sleep(0.02)
+    """Try until the log is back, with a pause in between, as a node does; not for ever."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                return await call()
+            except (LogUnavailable, LogUncertain):
+                await asyncio.sleep(0.02)
 
 
 # Servers

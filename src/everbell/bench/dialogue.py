@@ -51,7 +51,7 @@ class Partner:
     def __init__(self, module: str, plan: object) -> None:
         self._module = module
         self._rest = b""
-        self.process = subprocess.Popen(  # noqa: S603 - our own
+        self.process = subprocess.Popen(  # noqa: S603 - this interpreter with a module of ours: no shell, no user's words
             [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -37,7 +37,7 @@ class Server:
         with self._log.open("ab") as log:
             # In the environment, for a URL may have a password in it.
             environment = _quiet_environment() | {"EVERBELL_STORE": store or f"rocksdb:{directory / 'data'}"}
-            self.process = subprocess.Popen(  # noqa: S603 - our own
+            self.process = subprocess.Popen(  # noqa: S603 - this interpreter with a module of ours: no shell, no user's words
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
             )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 Next = Callable[[int, bytes], bytes | None]
@@ -98,7 +99,7 @@ async def call_all(host: str, port: int, firsts: list[bytes], next_request: Next
     loop = asyncio.get_running_loop()
     callers: list[Caller] = []
     for first in firsts:
-        _, caller = await loop.create_connection(lambda first=first: Caller(first, next_request), host, port)  # type: ignore[misc]
+        _, caller = await loop.create_connection(partial(Caller, first, next_request), host, port)
         callers.append(caller)
     for caller in callers:
         caller.begin()

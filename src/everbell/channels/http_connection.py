@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
@@ -151,7 +151,7 @@ class HttpConnection(asyncio.Protocol):
     # What the loop tells it.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]  # A Protocol always gets a Transport.
+        self._transport = cast("asyncio.Transport", transport)  # What a Protocol gets is always one.
         self.is_closing = transport.is_closing
 
     def data_received(self, data: bytes) -> None:

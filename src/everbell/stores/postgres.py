@@ -159,7 +159,7 @@ class PostgresStore:
         gone = 0
         while gone < limit:
             page = min(limit - gone, _SWEPT_AT_ONCE)
-            count = await self._readers.ask(lambda link: link.fetchval(SWEEP, now // HOUR_MS, page))  # noqa: B023
+            count = await self._readers.ask(lambda link: link.fetchval(SWEEP, now // HOUR_MS, page))  # noqa: B023 - awaited here
             gone += count
             if count < page:
                 break

@@ -32,7 +32,7 @@ def apply(value: Value, index: int, command: c.Command) -> Value:
     return after
 
 
-def _changed(value: Value, command: c.Command) -> Value:  # noqa: C901 -- one line for each command
+def _changed(value: Value, command: c.Command) -> Value:  # noqa: C901 -- a closed union, told apart once
     if isinstance(command, c.Found):
         return value if value.cluster else _found(value, command)
     if not value.cluster:

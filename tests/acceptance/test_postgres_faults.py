@@ -222,8 +222,10 @@ def test_whoever_stops_in_the_middle_of_a_transaction_does_not_keep_the_partitio
         url = server.fresh_schema()
         async with FatefulProxy(server.port) as proxy, opened(through(url, server, proxy)) as old, opened(url) as new:
             epochs = await owning(old)
-            proxy.once(Fate.HOLD, b"COMMIT")
+            holds = proxy.once(Fate.HOLD, b"COMMIT")
             apply = asyncio.create_task(old.apply(some(1, LARGE), epochs))
+            # Whoever takes the partitions before the transaction has begun refuses it, which is another story.
+            await asyncio.wait_for(holds.wait(), PATIENCE_S)
             await new.raise_fence(dict.fromkeys(range(PARTITIONS), 9))
             with pytest.raises(StoreUnavailable):
                 await apply

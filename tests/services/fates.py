@@ -39,16 +39,19 @@ class FatefulProxy:
         self._held: list[tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def once(self, fate: Fate, marker: bytes = b"") -> None:
-        """Let this happen to the next read that has the marker in it."""
+    def once(self, fate: Fate, marker: bytes = b"") -> asyncio.Event:
+        """Let this happen to the next read that has the marker in it; the signal is given when it does."""
+        happens = asyncio.Event()
 
         def judge(data: bytes) -> Fate:
             if marker not in data:
                 return Fate.PASS
             self._judge = _pass
+            happens.set()
             return fate
 
         self._judge = judge
+        return happens
 
     async def release(self) -> None:
         """Send what was held to the server, and wait until it has answered or ended the connection."""

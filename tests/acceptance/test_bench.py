@@ -58,6 +58,16 @@ def test_a_database_is_measured_beside_bare_copy(tmp_path: Path) -> None:
     assert all(figure["value"] > 0 for figure in report["figures"])
 
 
+def test_cassandra_says_how_full_its_partitions_are(tmp_path: Path) -> None:
+    url = shared.cassandra().url
+    report = json.loads(bench(tmp_path, "--events", "2000", "--json", "--only", "shards", "--cassandra", url))
+
+    (figure,) = report["figures"]
+    assert 0 < figure["value"] <= 1_000
+    assert "Cassandra counts 2,000 events" in figure["notes"][0]
+    assert "max_partition_size" in figure["notes"][1]
+
+
 def test_kafka_is_measured_beside_a_bare_loop(tmp_path: Path) -> None:
     url = shared.kafka().url
     report = json.loads(bench(tmp_path, "--events", "2000", "--json", "--only", "kafka", "--kafka", url))

@@ -1,7 +1,4 @@
-"""Everbell on Cassandra: bulk ingest and the whole path, beside what a bare driver writes; and how full shards are.
-
-The rows of the largest shard are counted by Cassandra itself, after everything was taken in.
-"""
+"""Everbell on Cassandra: bulk ingest and the whole path, beside what a bare driver writes."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from contextlib import contextmanager
 
 from everbell.bench.dialogue import BenchFailed
 from everbell.bench.figures import Baseline, Figure
-from everbell.bench.goals import CASSANDRA_INGEST, CASSANDRA_SHARD, CASSANDRA_WHOLE
+from everbell.bench.goals import CASSANDRA_INGEST, CASSANDRA_WHOLE
 from everbell.bench.ingest import ingest_into
 from everbell.bench.plans import CopyPlan, Sent
 from everbell.bench.scene import PATIENCE_S, Scene, batches
@@ -21,8 +18,6 @@ from everbell.bench.whole import in_process
 from everbell.errors import StoreError
 
 _KEYSPACE = "everbell_bench"
-_SHARDS = "SELECT partition, bucket, shard, first FROM buckets WHERE store = 'ingest' ALLOW FILTERING"
-_COUNT = "SELECT count(*) FROM scheduled WHERE store = 'ingest' AND partition = ? AND bucket = ? AND shard = ?"
 
 
 def cassandra(scene: Scene) -> list[Figure]:
@@ -31,11 +26,10 @@ def cassandra(scene: Scene) -> list[Figure]:
         count, size = batches(scene.scale.whole)
         bare = Baseline("a bare driver, the same rows", _bare(scene, store("bare"), count, size, finish=False).rate)
         ingested = ingest_into(scene, CASSANDRA_INGEST, store("ingest"), (bare,), count, size)
-        largest = Figure(CASSANDRA_SHARD, asyncio.run(_largest(store("ingest"))), ())
         both = Baseline(
             "a bare driver, writing and deleting", _bare(scene, store("bare"), count, size, finish=True).rate
         )
-        return [ingested, largest, in_process(scene, CASSANDRA_WHOLE, count, size, both, store("whole"))]
+        return [ingested, in_process(scene, CASSANDRA_WHOLE, count, size, both, store("whole"))]
 
 
 @contextmanager
@@ -56,19 +50,6 @@ def _bare(scene: Scene, url: str, count: int, size: int, *, finish: bool) -> Sen
     with Stage() as stage:
         partner = stage.partner("everbell.bench.bare_cassandra", CopyPlan(url, count, size, finish))
         return Sent(**partner.hear(10 * PATIENCE_S, scene.progress("bare Cassandra", count * size)))
-
-
-async def _largest(url: str) -> float:
-    """The number of events in the fullest shard."""
-    from everbell.stores.cassandra_address import read_address
-    from everbell.stores.cassandra_link import Link
-
-    link = Link(read_address(url))
-    try:
-        shards = [row[:3] for row in await link.ask(_SHARDS)]
-        return float(max(rows[0][0] for rows in await link.ask_all(_COUNT, shards)))
-    finally:
-        await link.close()
 
 
 async def _remove(url: str) -> None:

@@ -24,6 +24,7 @@ from everbell.bench.pending import pending
 from everbell.bench.postgres import postgres
 from everbell.bench.recurring import preview, recurring
 from everbell.bench.scene import Scene
+from everbell.bench.shards import shards
 from everbell.bench.whole import whole
 
 Measurement = Callable[[Scene], list[Figure]]
@@ -44,14 +45,15 @@ MEASUREMENTS: dict[str, Measurement] = {
     "postgres": postgres,
     "kafka": kafka,
     "cassandra": cassandra,
+    "shards": shards,
 }
 """In the order in which they are made."""
 
 
 def names_of(only: Sequence[str] | None, scene: Scene) -> list[str]:
     """What was asked for, or everything that can be measured here."""
-    places = (("postgres", scene.postgres), ("kafka", scene.kafka), ("cassandra", scene.cassandra))
-    missing = {name for name, place in places if not place}
+    places = {"postgres": scene.postgres, "kafka": scene.kafka, "cassandra": scene.cassandra, "shards": scene.cassandra}
+    missing = {name for name, place in places.items() if not place}
     return list(only or (name for name in MEASUREMENTS if name not in missing))
 
 

@@ -29,6 +29,7 @@ examples:
   everbell bench --only ingest --only late
   everbell bench --only postgres --postgres postgresql://user@localhost/test
   everbell bench --only kafka --kafka localhost:9092
+  everbell bench --only shards --cassandra cassandra://user:password@localhost/test
   everbell bench --json > figures.json
   everbell bench --plot figures.svg              needs matplotlib: pip install 'everbell[bench]'
 

@@ -71,7 +71,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "listen", "127.0.0.1:8420", read_listen, "the address of the HTTP API; port 0 takes any free one", "HOST:PORT"
     ),
-    Setting("gateways", "0", number_reader(0, 64), "processes that do HTTP and JSON before the engine", "N"),
+    Setting("gateways", "0", number_reader(0, 64), "processes before the engine that take in HTTP and Kafka", "N"),
     Setting("memory", "128MiB", lambda text: parse_size(text, "memory"), "what events in memory may take", "SIZE"),
     Setting(
         "lookahead", "5s", lambda text: parse_duration(text, "lookahead"), "how far ahead events are loaded", "TIME"

@@ -52,6 +52,11 @@ class KafkaStage:
             self.topics.send(self.source, json.dumps(event).encode(), key=key and key.encode(), timestamp=now)
         self.topics.flush()
 
+    def until_shared(self, *partitions: int) -> None:
+        """Wait until the members of the group have so many partitions each; with nothing, until there is none."""
+        members = sorted(partitions)
+        until(lambda: self.topics.members(self.group) == members, lambda: f"shared: {self.topics.members(self.group)}")
+
     def judge(self, restarts: int = 0, *, is_disturbed: bool = False) -> list[Got]:
         """Wait until everything came out, and judge. Where brokers were disturbed, a report may have been lost."""
         got = self.topics.read_until(self.sink, lambda so_far: len({one.value for one in so_far}) >= self.written)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,13 @@ from everbell.core.time import format_instant
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.kafka_stage import KafkaStage
 from tests.acceptance.machine import Machine, now_ms, until
+from tests.acceptance.receiver import Receiver
+from tests.acceptance.test_gateways import TWO, gateways_of, until_replaced
 from tests.services import shared
 from tests.services.kafka import KafkaServer
 from tests.services.postgres import PostgresServer
+
+ONE = ("--gateways", "1")
 
 
 @pytest.fixture
@@ -27,11 +33,13 @@ def fragile() -> KafkaServer:
 
 
 def test_what_is_in_a_topic_is_scheduled_once_and_in_order(tmp_path: Path, stage: KafkaStage) -> None:
-    stage.write(300, keys=7)
-    with Machine(tmp_path, *stage.options) as machine:
+    with Machine(tmp_path, *stage.options, *TWO) as machine:
+        stage.until_shared(2, 2)
+        stage.write(300, keys=7)
         stage.write(300)
         got = stage.judge()
         stage.until_read()
+        until(lambda: machine.metric("kafka_events_total") >= 600, "told")
         assert machine.metric("kafka_records_total") == machine.metric("kafka_events_total") == 600
         assert machine.stop() == 0
 
@@ -54,8 +62,43 @@ def test_a_record_says_whose_it_is_and_is_found_by_its_place(tmp_path: Path, sta
         assert machine.event("own", "default")["status"] == "scheduled"
 
 
+def test_a_gateway_that_is_killed_takes_no_record_along(tmp_path: Path, stage: KafkaStage) -> None:
+    # The quota sees to it that the kill comes in the middle of a batch.
+    with Machine(tmp_path, *stage.options, *TWO, config="[defaults]\nlimits = { rate = 200 }\n") as machine:
+        stage.until_shared(2, 2)
+        before = gateways_of(machine)
+        stage.write(500, keys=20)
+        until(lambda: machine.metric("kafka_events_total") > 0, "some read")
+        victim = min(before)
+        os.kill(victim, signal.SIGKILL)
+        stage.write(100, keys=20)
+        until_replaced(machine, {victim})
+        stage.judge()
+        stage.until_read()
+        assert machine.count("default", "delivered") == stage.written
+        until(lambda: machine.metric("kafka_records_total") >= stage.written, "none is missing")
+        until(lambda: machine.call("GET", "/healthz").json["kafka"] == {"ok": True, "lag_records": 0}, "caught up")
+
+
+def test_who_stops_leaves_the_group_before_its_attempts_have_ended(tmp_path: Path, stage: KafkaStage) -> None:
+    with (tmp_path / "kafka.properties").open("a") as properties:
+        properties.write("session.timeout.ms=60000\n")  # Nobody is put out.
+    with Receiver() as receiver, Machine(tmp_path, *stage.options, *TWO, "--drain", "60s") as machine:
+        stage.until_shared(2, 2)
+        machine.schedule(receiver.url("/gate/slow"))
+        until(lambda: receiver.on("/gate/slow"), "under way")
+        stage.write(200, keys=20)
+        until(lambda: machine.metric("kafka_events_total") == 200, "read")
+        machine.signal(signal.SIGTERM)
+        stage.until_shared()
+        assert not machine.ended
+        receiver.open_gate("slow")
+        assert machine.code == 0
+        stage.until_read()
+
+
 def test_reading_again_after_kill_9_makes_nothing_twice(tmp_path: Path, stage: KafkaStage) -> None:
-    machine = Machine(tmp_path, *stage.options)
+    machine = Machine(tmp_path, *stage.options, *ONE)
     with machine:
         for _ in range(2):
             stage.write(1_500, keys=100, lead_ms=500)
@@ -70,7 +113,7 @@ def test_reading_again_after_kill_9_makes_nothing_twice(tmp_path: Path, stage: K
 
 
 def test_poison_goes_to_a_topic_of_its_own_and_stops_nobody(tmp_path: Path, stage: KafkaStage) -> None:
-    with Machine(tmp_path, *stage.options) as machine:
+    with Machine(tmp_path, *stage.options, *ONE) as machine:
         stage.write(10)
         stage.topics.write(stage.source, b"{nonsense", key=b"k", headers=[("x-from", b"here")], partition=1)
         stage.topics.write(stage.source, None, b'{"to": "queue:a"}', partition=1)
@@ -149,7 +192,7 @@ def test_a_quota_slows_reading_down_and_refuses_nothing(tmp_path: Path, stage: K
 
 def test_brokers_that_come_back_are_read_on(tmp_path: Path, fragile: KafkaServer) -> None:
     stage = KafkaStage(tmp_path, fragile)
-    with Machine(tmp_path, *stage.options, config="[defaults]\ntimeout = '2s'\n") as machine:
+    with Machine(tmp_path, *stage.options, *ONE, config="[defaults]\ntimeout = '2s'\n") as machine:
         stage.write(500, keys=20)
         until(lambda: machine.metric("kafka_events_total") > 0, "some read")
         fragile.kill()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
@@ -104,6 +104,17 @@ class Topics:
             return sum(max(place.offset, 0) for place in places)
         finally:
             consumer.close()
+
+    def members(self, group: str) -> list[int] | None:
+        """How many partitions each member of a group has, once that is settled; nothing where everybody has left."""
+        (future,) = self._admin.describe_consumer_groups([group]).values()
+        try:
+            found = future.result(PATIENCE_S)
+        except KafkaException:
+            return None  # Nobody knows the group yet, or where it is looked after.
+        if found.state not in (ConsumerGroupState.STABLE, ConsumerGroupState.EMPTY):
+            return None
+        return sorted(len(member.assignment.topic_partitions) for member in found.members)
 
     def _report(self, error: object, message: object) -> None:
         if error is not None:

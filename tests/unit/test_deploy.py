@@ -13,7 +13,7 @@ from everbell.core.tenant import Tenants
 from everbell.engine.engine import Engine
 from everbell.entropy import SeededEntropy
 from everbell.kafka.metrics import render_kafka
-from everbell.kafka.reading import Tally
+from everbell.kafka.news import Readers
 from everbell.logs.memory import SharedLog
 from everbell.server.metrics import render
 from everbell.settings import SETTINGS
@@ -32,7 +32,7 @@ def metrics() -> set[str]:
         entropy = SeededEntropy(1)
         engine = await Engine.start(MemoryStore(4), {}, Tenants(), clock, entropy, epochs={})
         cluster = await Cluster.start(SharedLog().handle(), engine, clock, entropy, ClusterSettings(), print)
-        text = render(engine, cluster, render_kafka(Tally(), 0, {}))
+        text = render(engine, cluster, render_kafka(Readers()))
         await cluster.stop(1)
         return text
 

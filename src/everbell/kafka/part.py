@@ -1,8 +1,11 @@
-"""Kafka as a part of a node: the way out for the engine, the way in from the topics, and how both are."""
+"""Kafka as a part of a node: the way out for the engine, what is told of the way in, and how both are.
+
+Topics are read in gateways, where the node has some; else in this process (`read`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import logging
 
 from confluent_kafka import KafkaException
 
@@ -12,13 +15,18 @@ from everbell.core.health import KafkaHealth
 from everbell.core.tenant import Tenants
 from everbell.engine.port import OperationsPort
 from everbell.errors import InvalidInput
-from everbell.kafka.dead_letters import DeadLetters
 from everbell.kafka.metrics import render_kafka
+from everbell.kafka.news import KafkaNews, Readers
 from everbell.kafka.outlet import check_cluster
-from everbell.kafka.record import RecordReader
 from everbell.kafka.settings import KafkaSettings
-from everbell.kafka.source import KafkaSource
-from everbell.server.edge import Edge
+from everbell.kafka.source import KafkaSource, open_source
+
+_log = logging.getLogger("everbell.kafka")
+
+_OWN = 0
+"""The number of the reader in this process."""
+_LEAVE_S = 5.0
+"""How long gateways may take to finish what they read, and to leave the group."""
 
 
 class KafkaPart:
@@ -36,40 +44,43 @@ class KafkaPart:
         self._clock = clock
         self._source: KafkaSource | None = None
         self.channel = KafkaChannel(settings.clusters, clock)
+        self.readers = Readers()
 
-    @property
-    def clusters(self) -> Collection[str]:
-        """The names of the clusters that can be delivered to."""
-        return self._settings.clusters.keys()
-
-    def start(self, operations: OperationsPort, tenants: Tenants, value_bytes_max: int) -> None:
-        """Begin to read topics, if any are to be read."""
-        settings = self._settings
-        if settings.topics:
-            edge = Edge(tenants, self._clock, allows_handlers=False, kafka=self.clusters)
-            reader = RecordReader(settings.topics, edge, self._clock, value_bytes_max)
-            letters = DeadLetters(settings.clusters[""], settings.dead_letters)
-            self._source = KafkaSource(settings, operations, reader, letters)
+    def read(self, operations: OperationsPort, tenants: Tenants, value_bytes_max: int) -> None:
+        """Begin to read topics in this process, if any are to be read."""
+        if self._settings.topics:
+            self._source = open_source(
+                self._settings, operations, tenants, self._clock, value_bytes_max, self._hear_own
+            )
             self._source.start()
 
     async def stop_reading(self) -> None:
-        """Take in nothing more."""
+        """Take in nothing more; gateways have been told."""
         if self._source is not None:
             await self._source.stop()
+            self._source = None
+        if not await self.readers.until_gone(_LEAVE_S):
+            _log.warning("a gateway has not left the consumer group in time; what it holds will be read again")
 
     def health(self) -> KafkaHealth:
         """Whether clusters can be reached, and how far behind the reading is."""
+        self._catch_up()
         troubles = dict(self.channel.troubles)
-        source = self._source
-        if source is not None and source.trouble is not None:
-            troubles[""] = source.trouble
+        if self.readers.trouble is not None:
+            troubles[""] = self.readers.trouble
         said = [f"{name or 'the brokers'}: {trouble}" for name, trouble in sorted(troubles.items())]
         reason = "; ".join(said) or None
-        return KafkaHealth(reason is None, 0 if source is None else sum(source.lags.values()), reason)
+        return KafkaHealth(reason is None, sum(self.readers.lags.values()), reason)
 
     def metrics(self) -> list[str]:
         """Of the way in."""
-        source = self._source
-        if source is None:
-            return []
-        return render_kafka(source.tally, source.letters_lost, source.lags)
+        self._catch_up()
+        return render_kafka(self.readers) if self._settings.topics else []
+
+    def _catch_up(self) -> None:
+        """Who reads in this process can be asked."""
+        if self._source is not None:
+            self.readers.hear(_OWN, self._source.news())
+
+    async def _hear_own(self, news: KafkaNews) -> None:
+        self.readers.hear(_OWN, news)

@@ -1,9 +1,10 @@
-"""The way in from Kafka: each node reads its share of the topics, in one consumer group, and schedules what it finds.
+"""The way in from Kafka: a member of a consumer group reads its share of the topics, and schedules what it finds.
 
 - A record counts as read when its events are durable, and its refused ones are in the dead-letter topic. Only then is
-  its offset committed: once a second, before a partition goes to another node, and at the end.
+  its offset committed: once a second, before a partition goes to another reader, and at the end. What was read is told
+  to the node before that (see `news`).
 - What is read twice (after a crash, a rebalance) has the same ids, and is found to be there.
-- What was read and is not done is bounded: then nothing more is read, and the node stays in the group all the same.
+- What was read and is not done is bounded: then nothing more is read, and the reader stays in the group all the same.
 
 Records that are there are taken on the loop, without a thread; only who waits for some waits in a thread, where
 librdkafka needs no interpreter. On the loop nothing is asked that librdkafka's own threads have to answer (what is
@@ -14,21 +15,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from operator import sub
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from everbell.clock import Clock
+from everbell.core.tenant import Tenants
 from everbell.engine.port import OperationsPort
 from everbell.kafka.dead_letters import DeadLetters
 from everbell.kafka.library_log import library_log
+from everbell.kafka.news import KafkaNews
 from everbell.kafka.outlet import client_config
 from everbell.kafka.reading import Reading, Tally
 from everbell.kafka.record import Record, RecordReader
 from everbell.kafka.settings import KafkaSettings
+from everbell.server.edge import Edge
 
 _log = logging.getLogger("everbell.kafka")
 
@@ -57,13 +63,19 @@ _CONSUMER = {
 
 T = TypeVar("T")
 Place = tuple[str, int]
+Tell = Callable[[KafkaNews], Awaitable[None]]
 
 
 class KafkaSource:
     """Reads topics until it is stopped."""
 
     def __init__(
-        self, settings: KafkaSettings, operations: OperationsPort, reader: RecordReader, letters: DeadLetters
+        self,
+        settings: KafkaSettings,
+        operations: OperationsPort,
+        reader: RecordReader,
+        letters: DeadLetters,
+        tell: Tell,
     ) -> None:
         cluster = settings.clusters[""]
         own = client_config(cluster, _CONSUMER) | {"group.id": settings.group, "error_cb": self._heard}
@@ -72,6 +84,9 @@ class KafkaSource:
         self._operations = operations
         self._read = reader.read
         self._letters = letters
+        self._tell = tell
+        self._told = (0, 0, 0, 0)
+        """What was read by the time of the last news: records, events, refused, letters lost."""
         self._thread = ThreadPoolExecutor(1, "everbell-kafka")
         self._readings: dict[Place, Reading] = {}
         self._leaving: list[Reading] = []
@@ -86,12 +101,13 @@ class KafkaSource:
         self._full_since_s: float | None = None
         self._moved: list[tuple[bool, TopicPartition]] = []
         """Partitions that came and went, told while records are fetched, perhaps in the thread."""
+        self._loop = asyncio.get_running_loop()
         self._is_stopping = False
         self._task: asyncio.Task[None] | None = None
-        self.tally = Tally()
-        self.lags: dict[str, int] = {}
+        self._tally = Tally()
+        self._lags: dict[str, int] = {}
         """How many records of each topic are not read yet, of the partitions that are read here; a second old."""
-        self.trouble: str | None = None
+        self._trouble: str | None = None
         """Why nothing can be read, since something was."""
 
     def start(self) -> None:
@@ -100,28 +116,36 @@ class KafkaSource:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Finish what the engine is storing, and leave the group."""
+        """Finish what the engine is storing, leave the group, and tell that it is over."""
         self._is_stopping = True
         if self._task is not None:
             await self._task
         await asyncio.gather(*(reading.finish() for reading in (*self._readings.values(), *self._leaving)))
+        await self._tell_news()
         with suppress(KafkaException):  # What is not committed is read again.
-            await self._in_thread(partial(self._commit, at_once=True))
+            await self._in_thread(partial(self._commit, self._take_done(), at_once=True))
         await self._in_thread(self._consumer.close)
         self._thread.shutdown(wait=False)
         await self._letters.close()
+        await self._tell(KafkaNews(is_over=True))
 
-    @property
-    def letters_lost(self) -> int:
-        """Refused records that no letter could be written for."""
-        return self._letters.unwritten
+    async def _tell_news(self) -> None:
+        await self._tell(self.news())
+
+    def news(self) -> KafkaNews:
+        """What was read since this was asked last, and how it is now."""
+        tally = self._tally
+        read = (tally.records, tally.events, tally.refused, self._letters.unwritten)
+        told, self._told = self._told, read
+        records, events, refused, letters_lost = map(sub, read, told)
+        return KafkaNews(records, events, refused, letters_lost, self._lags, self._trouble)
 
     def _look_at_lags(self) -> dict[str, int]:
         """Also whether brokers are back; nobody else would tell while there is nothing to read."""
-        if self.trouble is not None:
+        if self._trouble is not None:
             with suppress(KafkaException):
                 self._consumer.list_topics(self._topics[0], _WAIT_S)
-                self.trouble = None
+                self._trouble = None
         found = dict.fromkeys(self._topics, 0)
         with suppress(KafkaException, RuntimeError):  # It is being closed, or has just lost a partition.
             for place in list(self._places):
@@ -132,23 +156,30 @@ class KafkaSource:
     async def _run(self) -> None:
         while not self._is_stopping:
             try:
+                await self._keep_up()
                 await self._step()
             except KafkaException as wrong:
-                self.trouble = str(wrong.args[0])
+                self._trouble = str(wrong.args[0])
                 _log.exception("reading from Kafka failed; trying again")
                 await asyncio.sleep(_FAILED_S)
 
+    async def _keep_up(self) -> None:
+        """Once a second, look how far this is, tell it and commit it."""
+        now_s = self._loop.time()
+        if now_s - self._committed_s < _COMMIT_S:
+            return
+        self._committed_s = now_s
+        self._lags = await self._in_thread(self._look_at_lags)
+        done = self._take_done()
+        await self._tell_news()
+        self._commit(done)
+
     async def _step(self) -> None:
-        if self.tally.waiting_bytes >= WAITING_BYTES_MAX:
+        if self._tally.waiting_bytes >= WAITING_BYTES_MAX:
             messages = await self._wait_for_room()
         else:
             messages = await self._fetch()
         self._follow_moves()
-        now_s = asyncio.get_running_loop().time()
-        if now_s - self._committed_s >= _COMMIT_S:
-            self._committed_s = now_s
-            self._commit()
-            self.lags = await self._in_thread(self._look_at_lags)
         if messages:
             self._hand_over(messages)
             # Whoever decodes and stores them is on the same loop.
@@ -168,7 +199,7 @@ class KafkaSource:
     async def _wait_for_room(self) -> list[Message]:
         """A moment of it is what happens all the time; whoever waits for longer pauses, so as to stay in the group."""
         await asyncio.sleep(_BREATH_S)
-        now_s = asyncio.get_running_loop().time()
+        now_s = self._loop.time()
         self._full_since_s = self._full_since_s or now_s
         if now_s - self._full_since_s < _FULL_S:
             return []
@@ -192,7 +223,7 @@ class KafkaSource:
             record = _record_of(message)
             by_place.setdefault((record.topic, record.partition), []).append(record)
         if by_place:
-            self.trouble = None
+            self._trouble = None
         for place, records in by_place.items():
             self._read_to[place] = records[-1].offset + 1
             reading = self._readings.get(place)
@@ -212,12 +243,15 @@ class KafkaSource:
             with suppress(KafkaException):
                 act([TopicPartition(*place)])
 
-        reading = Reading(self._operations, self._read, self._letters.send_all, self.tally, is_done, on_pause)
+        reading = Reading(self._operations, self._read, self._letters.send_all, self._tally, is_done, on_pause)
         return reading
 
-    def _commit(self, *, at_once: bool = False) -> None:
-        """Say how far this node is; without waiting, unless it has to be known `at_once`."""
+    def _take_done(self) -> dict[Place, int]:
         done, self._done = self._done, {}
+        return done
+
+    def _commit(self, done: dict[Place, int], *, at_once: bool = False) -> None:
+        """Say how far this is; without waiting, unless it has to be known `at_once`."""
         if done:
             offsets = [TopicPartition(*place, offset) for place, offset in done.items()]
             if at_once:
@@ -230,8 +264,9 @@ class KafkaSource:
 
     def _lose(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._moved += [(False, partition) for partition in partitions]
+        asyncio.run_coroutine_threadsafe(self._tell_news(), self._loop)
         with suppress(KafkaException):  # Whoever reads them next finds what is there already.
-            self._commit()
+            self._commit(self._take_done())
 
     def _follow_moves(self) -> None:
         if not self._moved:
@@ -254,11 +289,26 @@ class KafkaSource:
 
     def _heard(self, error: KafkaError) -> None:
         if error.code() != KafkaError._TRANSPORT:  # One connection of several; what follows from it is said, too.
-            self.trouble = error.str()
+            self._trouble = error.str()
             _log.warning("Kafka: %s", error.str())
 
     async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
+        return await self._loop.run_in_executor(self._thread, call, *arguments)
+
+
+def open_source(
+    settings: KafkaSettings,
+    operations: OperationsPort,
+    tenants: Tenants,
+    clock: Clock,
+    value_bytes_max: int,
+    tell: Tell,
+) -> KafkaSource:
+    """What reads the topics of the settings. Raises `KafkaException` for properties that are wrong."""
+    edge = Edge(tenants, clock, allows_handlers=False, kafka=settings.clusters.keys())
+    reader = RecordReader(settings.topics, edge, clock, value_bytes_max)
+    letters = DeadLetters(settings.clusters[""], settings.dead_letters)
+    return KafkaSource(settings, operations, reader, letters, tell)
 
 
 def _record_of(message: Message) -> Record:

@@ -17,7 +17,8 @@ from everbell.links.link import GatewayEnd, PackedChange, PackedLine, PackedSeen
 from everbell.stores.port import Counts, Filter
 
 PACK_DRAFTS = 1_000
-"""Packs are cut at about this size, so that the engine can begin to store one while it reads the next."""
+"""Packs are cut at this size, so that the engine can begin to store one while it reads the next. It is what the engine
+stores as one: what was asked for together, and is no more than this, is stored or refused together."""
 
 _ANY_VERSION = -1
 _AGAIN_S = 0.2
@@ -81,6 +82,9 @@ class FarOperations:
         if not self._packs:
             loop.call_soon(self._send_packs)
         pack = self._packs.get(tenant)
+        if pack is not None and len(pack.drafts) + len(drafts) > PACK_DRAFTS:
+            self._send(pack)
+            pack = None
         if pack is None:
             pack = self._packs[tenant] = _Pack(tenant)
         pack.drafts.extend(drafts)

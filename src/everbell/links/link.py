@@ -29,6 +29,7 @@ from everbell.core.spec import Draft
 from everbell.engine.forecast import Forecast
 from everbell.engine.port import KeyLine, Seen
 from everbell.errors import EverbellError, InvalidInput, OutcomeUnknown, Overloaded
+from everbell.kafka.news import KafkaNews
 from everbell.stores.port import Counts, Filter
 
 _log = logging.getLogger("everbell.server")
@@ -167,6 +168,8 @@ CALLS: dict[str, Call] = {
     "pauses": Call(tuple[()], list[Pause]),
     "put_pause": Call(tuple[Pause], Put),
     "drop_pause": Call(tuple[str, What, str], Pause),
+    "until_stopping": Call(tuple[()], None),
+    "kafka_news": Call(tuple[int, KafkaNews], None),
 }
 
 _ARGUMENTS = {name: msgspec.msgpack.Decoder(call.arguments) for name, call in CALLS.items()}

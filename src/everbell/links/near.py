@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from everbell.core.health import Health
 from everbell.core.spec import Draft
 from everbell.engine.port import LeasesPort, OperationsPort, Seen
 from everbell.links.link import CALLS, PackedChange, PackedLine, PackedSeen, Scheduled, pack_error
-from everbell.links.port import ChangingKeys, ChangingPolicies, ClusterPort, MakeBackup, PausesPort
+from everbell.links.port import ChangingKeys, ChangingPolicies, ClusterPort, MakeBackup, NewsPort, PausesPort
 
 CHANGE_WAIT_S = 10.0
 """How long a gateway waits for keys or policies to change before it asks again."""
@@ -29,7 +29,10 @@ class Near:
         keys: ChangingKeys | None = None,
         policies: ChangingPolicies | None = None,
         pauses: PausesPort | None = None,
+        stopping: Callable[[], Awaitable[object]] | None = None,
+        news: NewsPort | None = None,
     ) -> None:
+        """`stopping` returns when the node begins to stop."""
         self._operations = operations
         self._leases = leases
         self._backup = backup
@@ -39,6 +42,8 @@ class Near:
         self._keys = keys
         self._policies = policies
         self._pauses = pauses
+        self._stopping = stopping
+        self._news = news
 
     async def serve(self, method: str, arguments: tuple[Any, ...]) -> Any:
         """Carry out one of `CALLS`."""
@@ -53,10 +58,8 @@ class Near:
                 return await self._change(*arguments)
             case "line":
                 return PackedLine.pack(await self._operations.line(*arguments))
-            case "backup":
-                return await self._backup()
-            case "metrics" | "health":
-                return self._metrics() if method == "metrics" else self._health()
+            case "backup" | "metrics" | "health" | "until_stopping" | "kafka_news":
+                return await self._about_node(method, *arguments)
             case "look" | "order":
                 assert self._cluster is not None, "only gateways ask, and they have a node behind them"
                 return await getattr(self._cluster, method)(*arguments)
@@ -72,6 +75,20 @@ class Near:
             case _:
                 result = await getattr(self._operations, method)(*arguments)
                 return PackedSeen.pack(result) if isinstance(result, Seen) else result
+
+    async def _about_node(self, method: str, *arguments: Any) -> Any:
+        match method:
+            case "backup":
+                return await self._backup()
+            case "metrics" | "health":
+                return self._metrics() if method == "metrics" else self._health()
+            case "until_stopping":
+                assert self._stopping is not None, "only gateways ask, and they have a node behind them"
+                await self._stopping()
+            case _:
+                assert self._news is not None, "only gateways that read Kafka tell any"
+                self._news.hear(*arguments)
+        return None
 
     async def _about_keys(self, method: str, argument: Any) -> Any:
         assert self._keys is not None, "only gateways ask, and they have a node behind them"

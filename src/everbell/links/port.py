@@ -1,4 +1,5 @@
-"""What may be asked over a link beside the engine's own ports: keys, policies, pauses, the cluster, backups."""
+"""What may be asked over a link beside the engine's own ports: keys, policies, pauses, the cluster, backups, and what a
+gateway has to tell."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from everbell.core.access import AccessKey, Keyring
 from everbell.core.cluster import Command, Policy
 from everbell.core.cluster.view import ClusterView
 from everbell.core.pause import Pause, Put, What
+from everbell.kafka.news import KafkaNews
 
 MakeBackup = Callable[[], Awaitable[str]]
 """Copies the store while everything goes on, and says where to."""
@@ -62,3 +64,9 @@ class ClusterPort(Protocol):
     async def look(self) -> ClusterView: ...
 
     async def order(self, command: Command) -> ClusterView: ...
+
+
+class NewsPort(Protocol):
+    """Who is told what gateways read from Kafka."""
+
+    def hear(self, number: int, news: KafkaNews) -> None: ...

@@ -1,4 +1,4 @@
-"""A gateway process: HTTP and JSON on its own core, everything else over the link to the engine."""
+"""A gateway process: what comes in over HTTP and from Kafka, on a core of its own; the rest is over the link."""
 
 from __future__ import annotations
 
@@ -60,8 +60,9 @@ class Gateway:
         tenants = Tenants(plan.default, plan.tenants)
         policies = FarPolicies(link, tenants)
         await policies.fetch()
+        operations = FarOperations(link)
         api = Api(
-            FarOperations(link),
+            operations,
             FarLeases(link),
             tenants,
             clock,
@@ -74,7 +75,7 @@ class Gateway:
             pauses=FarPauses(link),
             gate=Gate(keys.ring, may_be_open=plan.may_be_open),
             audit=AuditLog(plan.audit, plan.audit_file, clock),
-            kafka=plan.kafka,
+            kafka=plan.kafka.clusters.keys(),
         )
         limits = ServerLimits(body_bytes_max=plan.body_bytes_max, bodies_bytes_max=plan.bodies_bytes_max)
         guard = PagesGuard(api, on_loopback=plan.on_loopback)
@@ -83,11 +84,24 @@ class Gateway:
             loop.add_signal_handler(signal.SIGHUP, renew_certificate, tls, plan.tls)
         await server.start(socket.socket(fileno=plan.listener), tls)
         following = [asyncio.create_task(work) for work in (self._keep_looking(link), keys.follow(), policies.follow())]
+        reading = asyncio.create_task(self._read_topics(link, operations, tenants, stop))
+        reading.add_done_callback(lambda ended: stop.set() if ended.exception() else None)
         await stop.wait()
         for task in following:
             task.cancel()
         self._health = Health("stopping")
         await server.stop(0 if link.lost.done() else _GRACE_S)
+        await reading
+
+    async def _read_topics(
+        self, link: GatewayEnd, operations: FarOperations, tenants: Tenants, stop: asyncio.Event
+    ) -> None:
+        plan = self._plan
+        if plan.kafka.topics:
+            from everbell.server.far_reading import FarReading  # The library need not be there unless topics are read.
+
+            reading = FarReading(link, plan.number, plan.kafka, operations, tenants, SystemClock(), plan.body_bytes_max)
+            await reading.run(stop)
 
     async def _keep_looking(self, link: GatewayEnd) -> None:
         while not link.lost.done():

@@ -1,7 +1,8 @@
 """Gateways as the engine's process sees them: it starts them, serves their links, and starts them again when they end.
 
 A gateway is a process of its own (`python -m everbell.server.gateway`) that inherits two sockets: the listening one,
-which all gateways accept from, and its end of the link. What else it has to know it reads from its standard input.
+which all gateways accept from, and its end of the link. What else it has to know it reads from its standard input,
+where nobody else sees a secret.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import logging
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
 
 from everbell.core.tenant import Tenant
+from everbell.kafka.settings import KafkaSettings
 from everbell.links.link import EngineEnd, Serve
 from everbell.log_lines import LogFormat
 from everbell.settings import Settings, TlsSettings
@@ -28,6 +31,8 @@ _RESTART_S = 0.5
 class GatewayPlan(msgspec.Struct, frozen=True):
     """What a gateway has to know; the rest it asks the engine."""
 
+    number: int
+    """Which of the gateways it is; one that takes the place of another has the same."""
     listener: int
     link: int
     body_bytes_max: int
@@ -42,17 +47,20 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     audit_file: str
     default: Tenant
     tenants: tuple[Tenant, ...]
-    kafka: tuple[str, ...]
-    """The clusters that can be delivered to."""
+    kafka: KafkaSettings
 
 
 class Gateways:
     """A few processes, kept alive."""
 
-    def __init__(self, settings: Settings, listener: socket.socket, serve: Serve) -> None:
+    def __init__(
+        self, settings: Settings, listener: socket.socket, serve: Serve, on_end: Callable[[int], None]
+    ) -> None:
+        """`on_end` is told the number of each that has ended, when nothing more comes from it."""
         self._settings = settings
         self._listener = listener
         self._serve = serve
+        self._on_end = on_end
         self._keepers: list[asyncio.Task[None]] = []
         self._processes: set[asyncio.subprocess.Process] = set()
 
@@ -60,7 +68,7 @@ class Gateways:
         """Start them all; returns when each has a link."""
         self._listener.listen(1_024)
         started = [asyncio.Event() for _ in range(self._settings.gateways)]
-        self._keepers = [asyncio.create_task(self._keep(event)) for event in started]
+        self._keepers = [asyncio.create_task(self._keep(number, event)) for number, event in enumerate(started)]
         await asyncio.gather(*(event.wait() for event in started))
 
     def renew_certificate(self) -> None:
@@ -82,24 +90,27 @@ class Gateways:
                 if process.returncode is None:
                     process.kill()
 
-    async def _keep(self, started: asyncio.Event) -> None:
+    async def _keep(self, number: int, started: asyncio.Event) -> None:
         while True:
-            process, link = await self._spawn()
+            process, link = await self._spawn(number)
             self._processes.add(process)
             await link.linked
             started.set()
             code = await process.wait()
             self._processes.discard(process)
+            await link.lost
+            self._on_end(number)
             _log.error("a gateway ended with code %s; starting another", code)
             await asyncio.sleep(_RESTART_S)
 
-    async def _spawn(self) -> tuple[asyncio.subprocess.Process, EngineEnd]:
+    async def _spawn(self, number: int) -> tuple[asyncio.subprocess.Process, EngineEnd]:
         settings = self._settings
         near, far = socket.socketpair()
         near.setblocking(False)
         loop = asyncio.get_running_loop()
         _, link = await loop.connect_accepted_socket(lambda: EngineEnd(self._serve), near)
         plan = GatewayPlan(
+            number,
             self._listener.fileno(),
             far.fileno(),
             settings.body_bytes_max,
@@ -114,7 +125,7 @@ class Gateways:
             settings.audit_file,
             settings.tenants.default,
             settings.tenants.named,
-            tuple(settings.kafka.clusters),
+            settings.kafka,
         )
         process = await asyncio.create_subprocess_exec(
             sys.executable,

@@ -1,7 +1,7 @@
 """A server process: the engine with its store and channels, and the HTTP API before it.
 
-With gateways, this process keeps the engine and hands the listening socket to processes that do HTTP and JSON (see
-`gateways`); without, it does both.
+With gateways, this process keeps the engine, and processes before it take in what comes over HTTP and from Kafka (see
+`gateways`); without, it does everything.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ class Node:
             await ensure_operator(keys, settings.bootstrap_key, self._clock, self._entropy)
         start = self._start_gateways if settings.gateways else self._start_server
         front = await start(cluster, keys, policies, listener)
-        if self._kafka is not None:
-            self._kafka.start(cluster.operations, settings.tenants, settings.body_bytes_max)
+        if self._kafka is not None and not settings.gateways:
+            self._kafka.read(cluster.operations, settings.tenants, settings.body_bytes_max)
         ready(url)
         await self._stop.wait()
         if self._halted is not None or engine.broken is not None:
@@ -211,11 +211,22 @@ class Node:
     async def _start_gateways(
         self, cluster: Cluster, keys: ClusterKeys, policies: ClusterPolicies, listener: socket.socket
     ) -> Gateways:
-        operations, leases = cluster.operations, cluster.leases
+        readers = None if self._kafka is None else self._kafka.readers
         near = Near(
-            operations, leases, self._backup, self._metrics, self._health, cluster, keys, policies, cluster.pauses
+            cluster.operations,
+            cluster.leases,
+            self._backup,
+            self._metrics,
+            self._health,
+            cluster,
+            keys,
+            policies,
+            cluster.pauses,
+            self._stop.wait,
+            readers,
         )
-        gateways = Gateways(self._settings, listener, near.serve)
+        on_end = (lambda number: None) if readers is None else readers.forget
+        gateways = Gateways(self._settings, listener, near.serve, on_end)
         await gateways.start()
         self._on_hangup = gateways.renew_certificate
         return gateways

@@ -25,6 +25,7 @@ from everbell.core.spec import Draft
 from everbell.engine.forecast import Forecast
 from everbell.engine.port import Seen
 from everbell.errors import EverbellError, InvalidInput, NotFound, OutcomeUnknown, Overloaded, Stopping
+from everbell.kafka.news import KafkaNews
 from everbell.links.link import (
     CALLS,
     EngineEnd,
@@ -89,6 +90,8 @@ EXAMPLES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "played": ((7,), True),
     "put_pause": ((PAUSE,), Put(PAUSE, True, ("n2",))),
     "drop_pause": (("shop", "key", "k"), PAUSE),
+    "until_stopping": ((), None),
+    "kafka_news": ((1, KafkaNews(3, 4, 2, 1, {"orders": 7}, "away", True)), None),
 }
 
 ERRORS = [kind for kind in vars(everbell.errors).values() if inspect.isclass(kind) and issubclass(kind, EverbellError)]

@@ -14,6 +14,7 @@ from everbell.core.retry import Outcome
 from everbell.core.spec import Draft
 from everbell.engine.port import Seen
 from everbell.errors import Conflict, NotFound, VersionMismatch
+from everbell.kafka.news import KafkaNews, Readers
 from everbell.links.far import PACK_DRAFTS, FarLeases, FarOperations
 from everbell.links.link import EngineEnd, GatewayEnd
 from everbell.links.near import Near
@@ -26,7 +27,17 @@ class Far:
     """A gateway's ports, and what it has asked for."""
 
     def __init__(self, stage: Stage) -> None:
-        near = Near(stage.engine.operations, stage.engine.leases, _no_backup, lambda: "up 1\n", lambda: Health("ready"))
+        self.stopping = asyncio.Event()
+        self.readers = Readers()
+        near = Near(
+            stage.engine.operations,
+            stage.engine.leases,
+            _no_backup,
+            lambda: "up 1\n",
+            lambda: Health("ready"),
+            stopping=self.stopping.wait,
+            news=self.readers,
+        )
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.link, engine = GatewayEnd(), EngineEnd(self._serve(near))
         to_engine, to_gateway = Wire(65_536), Wire(65_536)
@@ -129,6 +140,20 @@ def test_a_large_pack_does_not_wait_for_the_turn_to_end() -> None:
     play(scene)
 
 
+def test_what_is_asked_for_together_is_in_one_pack() -> None:
+    """The engine stores a pack as one. Of two halves of a batch, the first could fail and the second be stored."""
+
+    async def scene(stage: Stage) -> None:
+        far = Far(stage)
+        sizes = [PACK_DRAFTS - 1, 2, PACK_DRAFTS - 2, PACK_DRAFTS]
+        results = await asyncio.gather(*(far.operations.schedule("shop", _drafts(stage, size)) for size in sizes))
+
+        assert [len(arguments[1]) for _, arguments in far.calls] == [PACK_DRAFTS - 1, PACK_DRAFTS, PACK_DRAFTS]
+        assert [len(result) for result in results] == sizes
+
+    play(scene)
+
+
 def _drafts(stage: Stage, count: int) -> list[Draft]:
     return [stage.draft("e", 60_000) for _ in range(count)]
 
@@ -171,5 +196,18 @@ def test_health_metrics_and_backups_come_from_the_engine() -> None:
         assert await link.call("metrics") == "up 1\n"
         assert await link.call("health") == Health("ready")
         assert await link.call("backup") == "somewhere"
+
+    play(scene)
+
+
+def test_a_gateway_hears_at_once_that_its_node_stops_and_tells_what_it_read() -> None:
+    async def scene(stage: Stage) -> None:
+        far = Far(stage)
+        stopping = far.link.call("until_stopping")
+        await far.link.call("kafka_news", 1, KafkaNews(3, lags={"orders": 5}))
+        assert (far.readers.records, far.readers.lags) == (3, {"orders": 5})
+        assert not stopping.done()
+        far.stopping.set()
+        await stopping
 
     play(scene)

@@ -1,8 +1,11 @@
-"""From Kafka through RocksDB to Kafka, beside a bare loop that reads and writes the same records, in the same run."""
+"""From Kafka through RocksDB to Kafka, beside a bare loop that reads and writes the same records, in the same run.
+
+How far the server is, the end of the topic that it writes to says: `/metrics` through a gateway is a second old.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException
 from time import perf_counter
@@ -14,10 +17,17 @@ from everbell.bench.plans import KafkaPlan, Sent
 from everbell.bench.scene import PATIENCE_S, Scene, now_ms, rest
 from everbell.bench.stage import Server, Stage
 
-_TOPICS = ("everbell-bench-in", "everbell-bench-out", "everbell-bench-bare", "everbell-bench-refused")
+_IN, _OUT, _BARE, _REFUSED = "everbell-bench-in", "everbell-bench-out", "everbell-bench-bare", "everbell-bench-refused"
+_TOPICS = (_IN, _OUT, _BARE, _REFUSED)
+_GROUP, _BARE_GROUP = "everbell-bench", "everbell-bench-bare"
 _PARTITIONS = 4
-_LOOK_S = 0.2
-_LOOKS_MAX = int(PATIENCE_S / _LOOK_S)
+_GATEWAYS = 1
+"""What reads and what stores and sends have a core each."""
+_LOOK_S = 0.05
+_ASK_S = 0.2
+
+CountWritten = Callable[[str], int]
+"""How many records there are in a topic."""
 
 
 def kafka(scene: Scene) -> list[Figure]:
@@ -26,19 +36,19 @@ def kafka(scene: Scene) -> list[Figure]:
         raise BenchFailed("name brokers for it: --kafka HOST:PORT")
     brokers = scene.kafka.removeprefix("kafka://")
     count = scene.scale.whole
-    with _topics(brokers), Stage() as stage:
-        filling = KafkaPlan(brokers, _TOPICS[0], f"kafka://{_TOPICS[1]}", count, due_at=now_ms())
-        _run(stage, scene, "filling a topic", filling)
-        bare = _run(
-            stage, scene, "bare Kafka", KafkaPlan(brokers, _TOPICS[0], _TOPICS[2], count, "everbell-bench-bare")
-        )
-        config = f'kafka_brokers = "{brokers}"\nkafka_topics = "{_TOPICS[0]}"\nkafka_group = "everbell-bench"\n'
-        config += f'kafka_dead_letters = "{_TOPICS[3]}"\n'
-        server, port = stage.server(config=config)
-        seconds, cpu_s = _watched(server, port, scene, count)
+    gateways = _GATEWAYS if scene.gateways is None else scene.gateways
+    with _topics(brokers) as written, Stage() as stage:
+        _run(stage, scene, "filling a topic", KafkaPlan(brokers, _IN, f"kafka://{_OUT}", count, due_at=now_ms()))
+        bare = _run(stage, scene, "bare Kafka", KafkaPlan(brokers, _IN, _BARE, count, _BARE_GROUP))
+        config = f'kafka_brokers = "{brokers}"\nkafka_topics = "{_IN}"\nkafka_group = "{_GROUP}"\n'
+        config += f'kafka_dead_letters = "{_REFUSED}"\n'
+        server, port = stage.server(config=config, gateways=gateways)
+        events, seconds, cpu_s = _watched(server, written, scene, count)
         rss_mb = server.usage().rss_bytes / 1e6
+        _wait(lambda: _delivered(port), count, _ASK_S)
     baseline = Baseline("bare loop: consume and produce", bare.rate)
-    return [Figure(KAFKA, count / seconds, (baseline,), per_event_us(cpu_s, count), rss_mb)]
+    notes = (f"--gateways {gateways}",)
+    return [Figure(KAFKA, events / seconds, (baseline,), per_event_us(cpu_s, events), rss_mb, notes=notes)]
 
 
 def _run(stage: Stage, scene: Scene, what: str, plan: KafkaPlan) -> Sent:
@@ -46,27 +56,30 @@ def _run(stage: Stage, scene: Scene, what: str, plan: KafkaPlan) -> Sent:
     return Sent(**partner.hear(PATIENCE_S, scene.progress(what, plan.events)))
 
 
-def _watched(server: Server, port: int, scene: Scene, count: int) -> tuple[float, float]:
-    """The seconds from the first record that is read to the last that is delivered, and the CPU time of the server."""
+def _watched(server: Server, written: CountWritten, scene: Scene, count: int) -> tuple[int, float, float]:
+    """From the first records that came out to the last: how many, in how many seconds, and the server's CPU time."""
     tell = scene.progress("from Kafka to Kafka", count)
-    start = cpu_s = 0.0
-    looks, before = 0, -1
-    while True:
-        read, delivered = _progress(port)
-        if not start and read:
-            start, cpu_s = perf_counter(), server.usage().cpu_s
-        if delivered >= count:
-            return perf_counter() - start, server.usage().cpu_s - cpu_s
-        looks = looks + 1 if delivered == before else 0
-        if looks > _LOOKS_MAX:
-            raise BenchFailed(f"only {delivered} of {count} events were delivered")
-        before = delivered
-        tell(delivered)
-        rest(_LOOK_S)
+    first = _wait(lambda: written(_OUT), 1, _LOOK_S)
+    start, cpu_s = perf_counter(), server.usage().cpu_s
+    _wait(lambda: written(_OUT), count, _LOOK_S, tell)
+    return max(count - first, 1), perf_counter() - start, server.usage().cpu_s - cpu_s
 
 
-def _progress(port: int) -> tuple[int, int]:
-    """Records read and events delivered so far."""
+def _wait(look: Callable[[], int], count: int, pause_s: float, tell: Callable[[int], None] = lambda done: None) -> int:
+    """Look until there are so many; returns how many there are then."""
+    before, changed_s = -1, perf_counter()
+    while (done := look()) < count:
+        if done != before:
+            before, changed_s = done, perf_counter()
+        elif perf_counter() - changed_s > PATIENCE_S:
+            raise BenchFailed(f"only {done} of {count} events were delivered")
+        tell(done)
+        rest(pause_s)
+    return done
+
+
+def _delivered(port: int) -> int:
+    """Events whose delivery is stored, as the server says."""
     connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     try:
         connection.request("GET", "/metrics")
@@ -76,28 +89,35 @@ def _progress(port: int) -> tuple[int, int]:
     finally:
         connection.close()
     numbers = dict(line.split(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    return int(numbers["everbell_kafka_records_total"]), int(numbers["everbell_delivered_total"])
+    return int(numbers["everbell_delivered_total"])
 
 
 @contextmanager
-def _topics(brokers: str) -> Iterator[None]:
-    """Topics of our own, which go afterwards."""
+def _topics(brokers: str) -> Iterator[CountWritten]:
+    """Topics of our own, which go afterwards; and how many records are in one."""
     try:
-        from confluent_kafka import KafkaException
+        from confluent_kafka import Consumer, KafkaException, TopicPartition
         from confluent_kafka.admin import AdminClient
         from confluent_kafka.cimpl import NewTopic
     except ImportError as error:
         raise BenchFailed("Kafka needs its library: pip install 'everbell[kafka]'") from error
     admin = AdminClient({"bootstrap.servers": brokers, "log_level": 0})
+    watcher = Consumer({"bootstrap.servers": brokers, "log_level": 0, "group.id": f"{_GROUP}-watcher"})
+
+    def written(topic: str) -> int:
+        places = (TopicPartition(topic, number) for number in range(_PARTITIONS))
+        return sum(watcher.get_watermark_offsets(place, PATIENCE_S)[1] for place in places)
+
     try:
         for future in admin.create_topics([NewTopic(name, _PARTITIONS, 1) for name in _TOPICS]).values():
             future.result(PATIENCE_S)
         try:
-            yield
+            yield written
         finally:
+            watcher.close()
             for future in admin.delete_topics(list(_TOPICS)).values():
                 future.result(PATIENCE_S)
-            for future in admin.delete_consumer_groups(["everbell-bench", "everbell-bench-bare"]).values():
+            for future in admin.delete_consumer_groups([_GROUP, _BARE_GROUP]).values():
                 future.exception(PATIENCE_S)
     except KafkaException as error:
         raise BenchFailed(f"Kafka cannot be used: {error.args[0].str()}") from error

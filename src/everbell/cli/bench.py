@@ -53,7 +53,9 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         "--only", metavar="NAME", action="append", choices=list(MEASUREMENTS), help="this measurement; may be repeated"
     )
     parser.add_argument("--events", metavar="N", type=positive, help="so many events in each measurement")
-    parser.add_argument("--gateways", metavar="N", type=_count, help="gateways of the server (0 and 1 are compared)")
+    parser.add_argument(
+        "--gateways", metavar="N", type=_count, help="gateways of the server (else 0 and 1 are compared; 1 for Kafka)"
+    )
     parser.add_argument("--postgres", metavar="URL", help="measure with this database, too (in schemas of its own)")
     parser.add_argument("--kafka", metavar="HOST:PORT", help="measure with this Kafka, too (in topics of its own)")
     parser.add_argument(

@@ -164,6 +164,10 @@ CREATE FUNCTION apply_changes(
     OUT fenced int[], OUT taken boolean
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
+DECLARE
+    -- Rows that go are found one by one, and then deleted by where they lie. Joined with what is to go, the planner would
+    -- compare all with all as soon as it believes that a table is empty: it is at times, and is analysed then, too.
+    places tid[];
 BEGIN
     taken := false;
     PERFORM pg_advisory_xact_lock_shared(epoch_lock(epoch))
@@ -177,8 +181,11 @@ BEGIN
 
     IF cardinality(claimed_ids) > 0 THEN
         BEGIN
-            DELETE FROM ids AS i USING unnest(freed_ids) AS f
-            WHERE (i.tenant, i.id, i.space, i.at, i.sequence) = (f.tenant, f.id, f.space, f.at, f.sequence);
+            places := ARRAY(
+                SELECT (SELECT i.ctid FROM ids AS i WHERE i.tenant = f.tenant AND i.id = f.id
+                        AND (i.space, i.at, i.sequence) = (f.space, f.at, f.sequence))
+                FROM unnest(freed_ids) AS f);
+            DELETE FROM ids WHERE ctid = ANY (places);
             INSERT INTO ids SELECT * FROM unnest(claimed_ids);
         EXCEPTION WHEN unique_violation THEN
             taken := true;
@@ -188,25 +195,38 @@ BEGIN
 
     -- Whatever goes goes first, for something new may come to its place.
     IF cardinality(gone_partitions) > 0 THEN
-        DELETE FROM scheduled AS s
-        USING unnest(gone_partitions, gone_run_ats, gone_sequences) AS g (partition, run_at, sequence)
-        WHERE s.partition = g.partition AND s.run_at = g.run_at AND s.sequence = g.sequence;
+        places := ARRAY(
+            SELECT (SELECT s.ctid FROM scheduled AS s
+                    WHERE s.partition = g.partition AND s.run_at = g.run_at AND s.sequence = g.sequence)
+            FROM unnest(gone_partitions, gone_run_ats, gone_sequences) AS g (partition, run_at, sequence));
+        DELETE FROM scheduled WHERE ctid = ANY (places);
     END IF;
     IF cardinality(gone_waiting) > 0 THEN
-        DELETE FROM waiting AS w USING unnest(gone_waiting) AS g
-        WHERE (w.partition, w.tenant, w.key, w.due_at, w.sequence)
-            = (g.partition, g.tenant, g.key, g.due_at, g.sequence);
+        places := ARRAY(
+            SELECT (SELECT w.ctid FROM waiting AS w
+                    WHERE (w.partition, w.tenant, w.key, w.due_at, w.sequence)
+                        = (g.partition, g.tenant, g.key, g.due_at, g.sequence))
+            FROM unnest(gone_waiting) AS g);
+        DELETE FROM waiting WHERE ctid = ANY (places);
     END IF;
     IF cardinality(gone_dead) > 0 THEN
-        DELETE FROM dead AS d USING unnest(gone_dead) AS g
-        WHERE (d.tenant, d.run_at, d.sequence) = (g.tenant, g.run_at, g.sequence);
+        places := ARRAY(
+            SELECT (SELECT d.ctid FROM dead AS d
+                    WHERE (d.tenant, d.run_at, d.sequence) = (g.tenant, g.run_at, g.sequence))
+            FROM unnest(gone_dead) AS g);
+        DELETE FROM dead WHERE ctid = ANY (places);
     END IF;
     IF cardinality(gone_ids) > 0 THEN
-        DELETE FROM ids AS i USING unnest(gone_ids) AS g WHERE (i.tenant, i.id) = (g.tenant, g.id);
+        places := ARRAY(
+            SELECT (SELECT i.ctid FROM ids AS i WHERE (i.tenant, i.id) = (g.tenant, g.id)) FROM unnest(gone_ids) AS g);
+        DELETE FROM ids WHERE ctid = ANY (places);
     END IF;
     IF cardinality(gone_heads) > 0 THEN
-        DELETE FROM heads AS h USING unnest(gone_heads) AS g
-        WHERE (h.partition, h.tenant, h.key) = (g.partition, g.tenant, g.key);
+        places := ARRAY(
+            SELECT (SELECT h.ctid FROM heads AS h
+                    WHERE (h.partition, h.tenant, h.key) = (g.partition, g.tenant, g.key))
+            FROM unnest(gone_heads) AS g);
+        DELETE FROM heads WHERE ctid = ANY (places);
     END IF;
 
     IF cardinality(new_partitions) > 0 THEN

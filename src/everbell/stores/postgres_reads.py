@@ -49,9 +49,11 @@ _LINE = """
     WHERE partition = $1 AND tenant = $2 AND key = $3 AND (due_at, sequence) >= ($4, $5)
     ORDER BY due_at, sequence LIMIT $6
 """
+# What is looked up by many names is a query of its own for each: a join would be done the wrong way round as soon as
+# the planner believes that a table is empty.
 _HEADS = """
-    SELECT h.head FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS n (tenant, key, place)
-    LEFT JOIN heads AS h ON h.partition = $1 AND h.tenant = n.tenant AND h.key = n.key ORDER BY n.place
+    SELECT (SELECT h.head FROM heads AS h WHERE h.partition = $1 AND h.tenant = n.tenant AND h.key = n.key)
+    FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS n (tenant, key, place) ORDER BY n.place
 """
 _BLOCKED = """
     SELECT tenant, key, head FROM heads
@@ -70,24 +72,25 @@ _LOOK_UP = """
               WHERE r.hour = i.at AND r.tenant = i.tenant AND r.id = i.id AND r.occurrence = 0)
         END AS body
     FROM unnest($1::text[], $2::text[]) AS n (tenant, id)
-    JOIN ids AS i ON i.tenant = n.tenant AND i.id = n.id
+    CROSS JOIN LATERAL (SELECT * FROM ids WHERE ids.tenant = n.tenant AND ids.id = n.id LIMIT 1) AS i
 """
 _SPOTS: dict[Space, str] = {
     "E": """
-    SELECT s.body FROM unnest($1::int[], $2::bigint[], $3::bigint[])
-    WITH ORDINALITY AS n (partition, run_at, sequence, place)
-    LEFT JOIN scheduled AS s ON s.partition = n.partition AND s.run_at = n.run_at AND s.sequence = n.sequence
+    SELECT (SELECT s.body FROM scheduled AS s
+            WHERE s.partition = n.partition AND s.run_at = n.run_at AND s.sequence = n.sequence)
+    FROM unnest($1::int[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS n (partition, run_at, sequence, place)
     ORDER BY n.place""",
     "W": """
-    SELECT w.body FROM unnest($1::int[], $2::text[], $3::text[], $4::bigint[], $5::bigint[])
+    SELECT (SELECT w.body FROM waiting AS w
+            WHERE w.partition = n.partition AND w.tenant = n.tenant AND w.key = n.key
+                AND w.due_at = n.due_at AND w.sequence = n.sequence)
+    FROM unnest($1::int[], $2::text[], $3::text[], $4::bigint[], $5::bigint[])
     WITH ORDINALITY AS n (partition, tenant, key, due_at, sequence, place)
-    LEFT JOIN waiting AS w ON w.partition = n.partition AND w.tenant = n.tenant AND w.key = n.key
-        AND w.due_at = n.due_at AND w.sequence = n.sequence
     ORDER BY n.place""",
     "D": """
-    SELECT d.body FROM unnest($1::text[], $2::bigint[], $3::bigint[])
-    WITH ORDINALITY AS n (tenant, run_at, sequence, place)
-    LEFT JOIN dead AS d ON d.tenant = n.tenant AND d.run_at = n.run_at AND d.sequence = n.sequence
+    SELECT (SELECT d.body FROM dead AS d
+            WHERE d.tenant = n.tenant AND d.run_at = n.run_at AND d.sequence = n.sequence)
+    FROM unnest($1::text[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS n (tenant, run_at, sequence, place)
     ORDER BY n.place""",
 }
 # There is no index of records by id, for each costs as much as the record itself; the hours are few.

@@ -162,8 +162,8 @@ def test_a_worker_that_dies_loses_nothing(server: ServerProcess, client: Client,
 def test_a_lease_lives_as_long_as_its_handler(server: ServerProcess, client: Client, tmp_path: Path) -> None:
     with begin_worker(server, tmp_path, "--lease", "300ms") as worker:
         client.schedule(1, to="queue:slow", in_=0, id="slow", retry=RETRY)
-        client.schedule("later", to="queue:plain", in_="1s")
         assert worker.line() == "begun slow attempt 1"
+        client.schedule("later", to="queue:plain", in_="1s")
         assert worker.line() == "plain later attempt 1 False"  # Three leases later.
         worker.send(RELEASE)
         assert worker.line() == "ended slow"

@@ -94,6 +94,7 @@ class Clients:
             target = f"queue:{QUEUE}"
         client_id = name if dice.random() < 0.5 else None
         due_at = self.now + lead_ms
+        due_at += -due_at % options.grain_ms
         draft = Draft(due_at, target, name.encode(), client_id, key, repeat=repeat)
         asked = Asked(name, due_at, name.encode(), key, index, 3 if repeat else 1, 700 if repeat else 0)
         self._checker.promises.ask(asked)
@@ -147,6 +148,7 @@ class Clients:
         if asked.every_ms:
             return
         due_at = self.now + self._dice.randrange(10_000)
+        due_at += -due_at % self._options.grain_ms
         asked.moved = True
         asked.due_at = min(asked.due_at, due_at)
         with suppress(Conflict, NotFound, Overloaded, StoreError):

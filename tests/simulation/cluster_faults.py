@@ -7,7 +7,8 @@ import random
 from collections import Counter
 from typing import Protocol
 
-from everbell.core.cluster import Balanced, Drain, SetStrategy, Undrain, Weighted
+from everbell.core.cluster import Balanced, Drain, SetPolicy, SetStrategy, Undrain, Weighted
+from everbell.core.pause import Pause, What, encode_pause
 from tests.simulation.network import NEVER_S, Network
 from tests.simulation.rough_log import LOG
 from tests.simulation.rough_node import RoughNode
@@ -20,6 +21,9 @@ class Machines(Protocol):
     nodes: dict[str, RoughNode]
     names: list[str]
 
+    @property
+    def now(self) -> int: ...
+
     def boot(self, name: str) -> None: ...
 
     def crash(self, name: str, again_s: float) -> None: ...
@@ -30,8 +34,11 @@ class Machines(Protocol):
 class Faults:
     """Makes trouble until it is told to stop."""
 
-    def __init__(self, machines: Machines, network: Network, dice: random.Random, kinds: tuple[str, ...]) -> None:
+    def __init__(
+        self, machines: Machines, network: Network, dice: random.Random, kinds: tuple[str, ...], keys: int
+    ) -> None:
         self.count: Counter[str] = Counter()
+        self._keys = keys
         self._machines = machines
         self._network = network
         self._dice = dice
@@ -79,6 +86,8 @@ class Faults:
                     self._cut(other, LOG if kind == "log-away" else STORE, seconds / 2)
             case "operator":
                 self._operate(name)
+            case "hold":
+                self._hold(name, seconds)
             case "clock":
                 process.step(dice.randrange(-400, 400))
             case _:
@@ -93,6 +102,17 @@ class Faults:
         command = self._dice.choice(commands)
         if node.node is not None and not node.process.dead:
             node.process.call(node.node.append, command)
+
+    def _hold(self, name: str, seconds: float) -> None:
+        """Somebody pauses a tenant, a key or a target for a while."""
+        node = self._machines.nodes[name]
+        tenant = self._dice.choice(("default", "parking"))
+        what: What = self._dice.choice(("tenant", "key", "key", "target"))
+        names = {"tenant": "", "key": f"{tenant}-{self._dice.randrange(self._keys)}", "target": "https://host0.slow"}
+        now = self._machines.now
+        pause = Pause(tenant, what, names[what], now, "nobody", until_at=now + int(seconds * 1_000))
+        if node.node is not None and not node.process.dead:
+            node.process.call(node.node.append, SetPolicy(pause.place, encode_pause(pause)))
 
     async def keep_ill(self, name: str) -> None:
         """One node stays faulty while the others are well again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,10 @@ class ClusterOptions:
     failing: float = 0.2
     burst: int = 1
     store_full: float = 0.01
+    store_partial: float = 0.0
+    """How often an apply is made but for some of what users asked, as one at the levels of several tenants may be."""
+    grain_ms: int = 1
+    """Due times are multiples of this, so that events form herds, of one key, too."""
     memory_bytes: int = 100_000
     page_events: int = 7
     line: int = 3
@@ -63,7 +67,7 @@ def cluster_of(seed: int) -> ClusterOptions:
     """The kind of world that a seed makes."""
     dice = random.Random(f"{seed}/cluster")
     kinds = ClusterOptions.faults
-    return ClusterOptions(
+    options = ClusterOptions(
         nodes=dice.choice((1, 2, 3, 3, 3, 4, 5, 7)),
         events=dice.choice((50, 120, 250)),
         minutes=dice.choice((1.0, 2.0, 4.0)),
@@ -89,4 +93,11 @@ def cluster_of(seed: int) -> ClusterOptions:
         faults_a_minute=dice.choice((4.0, 12.0, 30.0)),
         faults=tuple(kind for kind in kinds if dice.random() < 0.6) or kinds,
         core=dice.choice((0.4, 0.6, 1.0)),
+    )
+    # Drawn last, so that what older seeds made stays as it was in all else.
+    return replace(
+        options,
+        store_partial=dice.choice((0.0, 0.0, 0.05)),
+        grain_ms=dice.choice((1, 1, 1_000, 5_000)),
+        faults=(*options.faults, "hold") if dice.random() < 0.3 else options.faults,
     )

@@ -47,7 +47,7 @@ class ClusterWorld:
         self.checker.promises.restarts = 1 << 30  # Hand-overs have rules of their own.
         self.trace: list[str] = []
         self.network = Network(loop, random.Random(f"{seed}/network"))
-        self.faults = Faults(self, self.network, random.Random(f"{seed}/faults"), options.faults)
+        self.faults = Faults(self, self.network, random.Random(f"{seed}/faults"), options.faults, options.keys)
         self._seed = seed
         self._loop = loop
         self._options = options
@@ -101,6 +101,11 @@ class ClusterWorld:
         return [*self._store.violations, *promises, *of_log]
 
     # The machines
+
+    @property
+    def now(self) -> int:
+        """The time of day, as nobody in the world knows it."""
+        return self._clients.now
 
     def boot(self, name: str) -> None:
         """Start a process of this name."""
@@ -178,6 +183,7 @@ class ClusterWorld:
         counted = Counter(self._watch.seen)
         counted["fenced writes"] = self._store.fenced
         counted["changes refused by version"] = self._store.refused
+        counted["changes refused for their level"] = self._store.unmet
         counted["lost messages"] = self.network.lost
         counted["lost replies to a commit"] = self.network.lost_replies
         counted["appends of unknown outcome"] = self._log.uncertain
@@ -197,6 +203,7 @@ class ClusterWorld:
         options = self._options
         self.network.loss = options.loss
         self._store.full = options.store_full
+        self._store.partial = options.store_partial
         until_s = self._loop.time() + options.minutes * 60
         trouble = self._loop.create_task(self.faults.run(options.faults_a_minute, until_s))
         bursts_a_second = options.events / options.burst / (options.minutes * 60)
@@ -212,7 +219,7 @@ class ClusterWorld:
         """Some nodes, the log and the store are well again; the others are not, and must not keep them from work."""
         self._note("heal the core")
         self.network.heal()
-        self._store.full = 0.0
+        self._store.full = self._store.partial = 0.0
         self._receivers.healed = True
         size = max(1, round(len(self.names) * self._options.core))
         core = self._dice.sample(self.names, size)

@@ -8,6 +8,7 @@ writer has died.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -15,7 +16,20 @@ from typing import TypeVar
 from everbell.core.event import Event, Record
 from everbell.errors import Fenced, StoreFull, StoreUnavailable
 from everbell.stores.memory import MemoryStore
-from everbell.stores.port import Change, Counts, Filter, Finish, Found, Page, Poison, Refusal
+from everbell.stores.port import (
+    Add,
+    Block,
+    Change,
+    Counts,
+    Filter,
+    Finish,
+    Found,
+    Move,
+    Page,
+    Poison,
+    Refusal,
+    Unblock,
+)
 from everbell.stores.semantics import partition_of_change
 from tests.simulation.network import Network
 from tests.simulation.processes import Process, ProcessLoop, finished
@@ -33,11 +47,13 @@ class StoreServer:
     loop: ProcessLoop
     dice: random.Random
     full: float = 0.0
+    partial: float = 0.0
     violations: list[str] = field(default_factory=list)
     ended: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     """By (name, occurrence): when its end was committed, in true milliseconds, and in which epoch."""
     fenced: int = 0
     refused: int = 0
+    unmet: int = 0
     takers: dict[tuple[int, int], str] = field(default_factory=dict)
     taken_ms: dict[tuple[int, int], int] = field(default_factory=dict)
     """By (partition, epoch): when it was put in force, in true milliseconds."""
@@ -47,6 +63,8 @@ class StoreServer:
     def apply(self, changes: Sequence[Change], epochs: Mapping[int, int], writer: str) -> Mapping[int, Refusal]:
         if self.full and self.dice.random() < self.full:
             raise StoreFull("the simulated disk is full")
+        if self.partial and self.dice.random() < self.partial:
+            return self._apply_partly(changes, epochs, writer)
         try:
             refused = finished(self.inner.apply(changes, epochs))
         except Fenced:
@@ -61,6 +79,24 @@ class StoreServer:
                 name = change.before.payload.decode()
                 self.ended[name, change.record.occurrence] = now_ms, epochs.get(partition, 0)
         return refused
+
+    def _apply_partly(self, changes: Sequence[Change], epochs: Mapping[int, int], writer: str) -> Mapping[int, Refusal]:
+        """Refuse some of what users asked, and make the rest; what belongs to one event or key stays together."""
+        named = Counter(name for change in changes for name in _names_of(change))
+        out = {
+            index
+            for index, change in enumerate(changes)
+            if is_asked(change) and max(named[name] for name in _names_of(change)) == 1 and self.dice.random() < 0.5
+        }
+        kept = [index for index in range(len(changes)) if index not in out]
+        partial, self.partial = self.partial, 0.0
+        try:
+            made = self.apply([changes[index] for index in kept], epochs, writer)
+        finally:
+            self.partial = partial
+        self.unmet += len(out)
+        refused = dict.fromkeys(out, Refusal(None, "the simulated level cannot be met"))
+        return refused | {kept[index]: refusal for index, refusal in made.items()}
 
     def raise_fence(self, epochs: Mapping[int, int], taker: str) -> int:
         sequence = finished(self.inner.raise_fence(epochs))
@@ -79,6 +115,19 @@ class StoreServer:
         taker = self.takers.setdefault((partition, epoch), writer)
         if taker != writer:
             self.violations.append(f"owner: {taker} and {writer} both own partition {partition} in epoch {epoch}")
+
+
+def is_asked(change: Change) -> bool:
+    """Whether a user asked for it, and can be told no."""
+    return isinstance(change, Add) or (isinstance(change, (Move, Finish)) and change.guarded)
+
+
+def _names_of(change: Change) -> list[tuple[str, str]]:
+    """The event that a change is about, and its key."""
+    if isinstance(change, (Block, Unblock)):
+        return [(change.tenant, f"key {change.key}")]
+    event = change.event if isinstance(change, Add) else change.before
+    return [(event.tenant, event.id), *([] if event.key is None else [(event.tenant, f"key {event.key}")])]
 
 
 class RoughStore:

@@ -47,6 +47,8 @@ def test_promises_hold_in_clusters_without_operators(seed: int, monkeypatch: pyt
         "appends of unknown outcome",
         "left by their own clock",
         "removed by others",
+        "changes refused for their level",
+        "log: set-policy",
     ],
 )
 def test_sometimes(what: str) -> None:

@@ -56,6 +56,7 @@ class CassandraStore:
     partitions: int
     epoch: int
     group_changes = 3_000
+    prepares = False
 
     def __init__(
         self,
@@ -247,6 +248,9 @@ class CassandraStore:
                 self._buckets.drop(place)
         except (StoreError, Revoked):
             self._buckets.forget()  # There is another time.
+
+    async def prepare(self, changes: Sequence[Change]) -> None:
+        """See the port."""
 
     async def page(
         self, partition: int, after: int, until_at: int, limit: int, without: Collection[tuple[str, str]] = ()

@@ -1,4 +1,5 @@
-"""Two datacentres of real Cassandra nodes, with nodes of Everbell in both: one datacentre is lost, and comes back.
+"""Two datacentres of real Cassandra nodes, with nodes of Everbell in both: all of them start on an empty keyspace; and
+one datacentre is lost, and comes back.
 
 The larger one has the majority, so the cluster goes on without the smaller. Tenants that want every datacentre are
 refused meanwhile, and lose nothing; the others go on. Whatever was acknowledged rings.
@@ -6,9 +7,14 @@ refused meanwhile, and lose nothing; the others go on. Whatever was acknowledged
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
+from everbell.stores.cassandra import CassandraStore
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.machine import PATIENCE_S, Answer, Machine, now_ms, until
 from tests.acceptance.receiver import Receiver
@@ -29,6 +35,12 @@ consistency = 'LOCAL_QUORUM'
 """
 
 
+@pytest.fixture(scope="module")
+def cassandra() -> Iterator[CassandraCluster]:
+    with shared.had(lambda: CassandraCluster({"dc1": 2, "dc2": 1})) as cluster:
+        yield cluster
+
+
 def schedule(machine: Machine, receiver: Receiver, tenant: str, name: str, lead_ms: int) -> Answer:
     event = {"id": name, "to": receiver.url("/ok"), "payload": name, "in": f"{lead_ms}ms"}
     return machine.call("POST", f"/v1/tenants/{tenant}/events", event)
@@ -38,11 +50,27 @@ def rung(receiver: Receiver) -> set[str]:
     return {each.id for each in receiver.received}
 
 
-def test_a_lost_datacenter_costs_only_those_who_want_all_of_them(tmp_path: Path) -> None:
+def test_many_may_open_an_empty_keyspace_at_once(cassandra: CassandraCluster) -> None:
+    urls = [cassandra.url(datacenter) for datacenter in ("dc1", "dc2")] * 3
+    with ThreadPoolExecutor(len(urls)) as threads:
+        stores = list(threads.map(lambda url: CassandraStore(url, patience_s=SLOW), urls))
+    assert {(store.partitions, store.epoch) for store in stores} == {(256, 0)}
+
+    # A node has a folder for each table that it ever knew, with the table's id. If two of one name were made, one of
+    # them is forgotten some day, with what is in it.
+    def folders() -> set[frozenset[str]]:
+        return {frozenset(path.name for path in (node.folder / "data/everbell").iterdir()) for node in cassandra.nodes}
+
+    until(lambda: len(folders()) == 1, "all nodes have the same tables")
+    (tables,) = folders()
+    names = [table.rpartition("-")[0] for table in tables]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_a_lost_datacenter_costs_only_those_who_want_all_of_them(tmp_path: Path, cassandra: CassandraCluster) -> None:
     config = tmp_path / "everbell.toml"
     config.write_text(CONFIG)
     with ExitStack() as running:
-        cassandra = running.enter_context(shared.had(lambda: CassandraCluster({"dc1": 2, "dc2": 1})))
         receiver = running.enter_context(Receiver(1))
         fleet = running.enter_context(Fleet(tmp_path, cassandra.url("dc1"), "--lease", "6s", "--config", str(config)))
         for name, zone in (("a1", "dc1"), ("a2", "dc1"), ("b1", "dc2")):

@@ -1,4 +1,6 @@
-"""What a start on Cassandra complains about: each thing to the person who can mend it, and never with a password."""
+"""What a start on Cassandra complains about: each thing to the person who can mend it, and never with a password. And
+who makes the tables, if many want to.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,16 @@ import asyncio
 
 import pytest
 
+from everbell.entropy import SystemEntropy
 from everbell.errors import StoreError, StoreUnavailable, StoreUnusable
 from everbell.stores.cassandra import CassandraStore
+from everbell.stores.cassandra_address import read_address
+from everbell.stores.cassandra_link import Link
+from everbell.stores.cassandra_tables import agree, id_of, make_tables
 from tests.services import shared
 from tests.services.cassandra import CassandraServer
+
+_MADE = "SELECT table_name, id FROM system_schema.tables WHERE keyspace_name = '{}'"
 
 
 @pytest.fixture(scope="module")
@@ -53,3 +61,22 @@ def test_a_store_of_a_newer_release_or_of_another_shape(server: CassandraServer)
     name = url.rpartition("=")[2]
     server.execute(f"UPDATE everbell.stores SET format = 9 WHERE store = '{name}' IF EXISTS")
     assert "install a newer version" in complaint(url, StoreUnusable)
+
+
+def test_all_tables_follow_from_one_seed(server: CassandraServer) -> None:
+    """One node of Cassandra cannot make two tables of one name. But the ids tell what two of them would make."""
+    address = read_address(server.fresh_keyspace())
+
+    async def scenario() -> None:
+        link = Link(address, keyspace=False, briefly=True)
+        try:
+            await make_tables(address, "everbell.logs", "cassandra_1.cql", SystemEntropy())
+            made = {name: str(table_id) for name, table_id in await link.run(_MADE.format(address.keyspace))}
+            seed, is_ours = await agree(link, "everbell.logs", SystemEntropy())
+            assert not is_ours
+            names = {"log_entries", "log_heads", "log_leases", "log_snapshots"}
+            assert made == {name: id_of(name, seed) for name in names} | {"seeds": made["seeds"]}
+        finally:
+            await link.close()
+
+    asyncio.run(scenario())

@@ -157,7 +157,8 @@ class CassandraServer(ServerProcess):
             "cassandra.storagedir": str(self.folder),
             "cassandra-foreground": "yes",
             "cassandra.skip_wait_for_gossip_to_settle": "0",
-            "cassandra.ring_delay_ms": "500",
+            # How long a node may wait for the first answer of another; a busy machine takes its time.
+            "cassandra.ring_delay_ms": "60000",
             "cassandra.superuser_setup_delay_ms": "0",
             "jdk.attach.allowAttachSelf": "true",
             "java.io.tmpdir": f"{self.folder}/tmp",

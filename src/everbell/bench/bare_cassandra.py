@@ -13,10 +13,10 @@ from everbell.bench.dialogue import plan_told, say
 from everbell.bench.plans import CopyPlan, Sent
 from everbell.core.event import Event
 from everbell.core.ids import make_id
-from everbell.entropy import SeededEntropy
+from everbell.entropy import SeededEntropy, SystemEntropy
 from everbell.stores.cassandra_address import read_address
 from everbell.stores.cassandra_link import Link
-from everbell.stores.cassandra_schema import make_tables
+from everbell.stores.cassandra_tables import make_tables
 from everbell.stores.rows import event_row
 
 _SPAN_MS = 3_600_000
@@ -37,7 +37,7 @@ _DELETE = "DELETE FROM bare WHERE partition = ? AND bucket = ? AND run_at = ? AN
 async def run(plan: CopyPlan) -> Sent:
     """Write all batches, and delete each after it was written if that is part of the work."""
     address = read_address(plan.url)
-    await make_tables(address, "everbell.stores", "cassandra_1.cql")
+    await make_tables(address, "everbell.stores", "cassandra_1.cql", SystemEntropy())
     link = Link(address)
     await link.run(_TABLE.format(address.keyspace))
     entropy = SeededEntropy(_SEED)

@@ -23,9 +23,8 @@ from everbell.errors import LogUnavailable, LogUncertain, LogUnusable, StoreErro
 from everbell.logs.port import Entry, Snapshot, check_size
 from everbell.logs.signal import Signal
 from everbell.stores.cassandra_address import Address
-from everbell.stores.cassandra_failures import is_missing
 from everbell.stores.cassandra_link import Link
-from everbell.stores.cassandra_schema import make_tables
+from everbell.stores.cassandra_tables import with_tables
 
 T = TypeVar("T")
 
@@ -76,13 +75,9 @@ class CassandraLog:
     async def open(self) -> None:
         """Make the tables if need be. Raises `LogUnusable` or `LogUnavailable`."""
         try:
-            try:
-                head = await self._head()
-            except StoreError as error:
-                if not is_missing(error):
-                    raise
-                await make_tables(self._address, "everbell.logs", f"cassandra_{FORMAT}.cql")
-                head = await self._head()
+            head = await with_tables(
+                self._head, self._address, "everbell.logs", f"cassandra_{FORMAT}.cql", self._entropy
+            )
             if head is None:
                 await self._link.decide([(_BEGIN, (self._log, FORMAT))])
                 head = await self._head()

@@ -75,13 +75,14 @@ class CassandraStore:
         Raises `StoreUnusable`, and `StoreUnavailable` when there is no answer after `patience_s`.
         """
         address = read_address(url)
-        shape = prepare(address, partitions, created_at, patience_s)
+        entropy = entropy or SystemEntropy()
+        shape = prepare(address, partitions, created_at, entropy, patience_s)
         self.partitions, self.epoch = shape.partitions, shape.epoch
         self._datacenters = shape.datacenters
         self._level = level or (lambda tenant: None)
         self._clock = clock or SystemClock()
         self._link = Link(address)
-        writer = int.from_bytes((entropy or SystemEntropy()).nonce()[:7], "big")
+        writer = int.from_bytes(entropy.nonce()[:7], "big")
         self._journal = Journal(self._link, self._clock, writer)
         self._fence = Fence(self._link, self._journal)
         self._buckets = Buckets(self._link, address.shard_events)

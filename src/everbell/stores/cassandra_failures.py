@@ -47,5 +47,5 @@ def _said(error: BaseException) -> str:
 
 
 def is_missing(error: BaseException) -> bool:
-    """Whether a keyspace or table is not there, or not as it should be."""
-    return isinstance(error.__cause__, _MISSING)
+    """Whether a keyspace or table is not there."""
+    return isinstance(error.__cause__, _MISSING) and "exist" in str(error.__cause__)

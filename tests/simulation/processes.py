@@ -151,8 +151,9 @@ class ProcessLoop(VirtualLoop):
     def __init__(self) -> None:
         super().__init__()
         self.outside = Context()
-        self.tasks: dict[asyncio.Task[Any], None] = {}
-        """Those that have not ended well. Kept, so that no garbage is collected, and no coroutine closed, in a run."""
+        self.tasks: dict[asyncio.Task[Any], Process | None] = {}
+        """Those that have not ended well, and whose they are. Kept, so that no garbage is collected, and no coroutine
+        closed, in a run."""
         self._timers: list[tuple[float, int, _Step]] = []
         self._timers_set = 0
         self.timers_off = 0
@@ -234,8 +235,12 @@ class ProcessLoop(VirtualLoop):
                     self.call_exception_handler({"message": f"{step.callback} failed", "exception": failed})
 
     def bury(self) -> list[BaseException]:
-        """After the run: let go of all tasks; returns the errors that nobody has seen."""
-        unseen = [error for task in self.tasks if _is_unseen(task) and (error := task._exception) is not None]
+        """After the run: let go of all tasks; returns the errors that nobody has seen, though somebody could have."""
+        unseen = [
+            error
+            for task, process in self.tasks.items()
+            if _is_unseen(task) and (error := task._exception) is not None and (process is None or not process.dead)
+        ]
         for task in self.tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             if not task.done():
@@ -250,7 +255,8 @@ class ProcessLoop(VirtualLoop):
 def _make_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
     assert isinstance(loop, ProcessLoop)
     task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, **options)
-    loop.tasks[task] = None
+    context: Context | None = options.get("context")
+    loop.tasks[task] = _PROCESS.get() if context is None else context.get(_PROCESS)
     task.add_done_callback(_forget, context=loop.outside)
     return task
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -543,5 +544,31 @@ def test_when_the_store_breaks_those_that_are_ready_are_told() -> None:
 
         assert desk.told == [desk.store.fault] * 2
         assert desk.broken == [desk.store.fault]
+
+    prepared(scene)
+
+
+def test_a_write_that_fails_while_the_scribe_is_stopped_is_no_surprise_to_anybody() -> None:
+    async def scene(desk: PreparingDesk) -> None:
+        loop = asyncio.get_running_loop()
+        surprises: list[dict[str, Any]] = []
+        loop.set_exception_handler(lambda _, context: surprises.append(context))
+
+        def stop() -> None:
+            assert desk.scribe._task is not None
+            desk.scribe._task.cancel()
+            desk.scribe._task = None
+
+        async def fail() -> None:
+            await asyncio.sleep(0.01)
+            loop.call_soon(stop)
+            raise StoreUnavailable("away")
+
+        desk.store.before_apply = fail
+        desk.submit()
+        await asyncio.sleep(0.1)
+        gc.collect()  # That is when Python complains of what nobody saw.
+
+        assert surprises == []
 
     prepared(scene)

@@ -13,6 +13,7 @@ import pytest
 from everbell.errors import Fenced, StoreUnavailable
 from everbell.stores import cassandra_journal
 from everbell.stores.cassandra import CassandraStore
+from everbell.stores.cassandra_journal import Journal
 from everbell.stores.cassandra_link import Link
 from everbell.stores.port import Add, Change
 from tests.conformance.stores import NOW, PARTITIONS, event, finish, page_all
@@ -215,3 +216,48 @@ def test_finished_buckets_go_and_the_mark_moves_on(url: str, monkeypatch: pytest
         assert await stored(store) == [3, 2]
 
     play(store, scenario=scenario)
+
+
+def test_what_was_taken_while_tidying_up_or_while_taking_stays_taken(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everbell.stores.cassandra.RETIRE_MS", 0)
+    first, second = opened(url), opened(url)
+
+    async def scenario() -> None:
+        epochs = await owning(first)
+        await first.apply(some(1), epochs)
+        run = Journal.run
+        higher: dict[int, int] = {}
+
+        async def overtaken(journal: Journal, changes: Any, *rest: Any) -> None:
+            if journal is first._journal and ("b", 1, NOW // 600_000) in changes and not higher:
+                higher.update(await owning_after(second, epochs))
+            await run(journal, changes, *rest)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "run", overtaken)
+            await first.apply([finish(event(1, partition=1))], epochs)
+        assert higher, "it was taken while a bucket was put away"
+        with pytest.raises(Fenced):
+            await first.apply(some(2), epochs)
+        # The first one gets one of them back, and loses another in this moment.
+        mine = {0: higher[0] + 1}
+        decide = Link.decide
+        highest: dict[int, int] = {}
+
+        async def busy(link: Link, statements: Sequence[Any], **options: Any) -> Any:
+            if statements[0][0].startswith("UPDATE writers SET revoked = revoked -") and not highest:
+                highest[1] = higher[1] + 2
+                await second.raise_fence(highest)
+            return await decide(link, statements, **options)
+
+        await first.raise_fence({1: higher[1] + 1})
+        with monkeypatch.context() as patch:
+            patch.setattr(Link, "decide", busy)
+            await first.raise_fence(mine)
+        assert highest, "it was taken while another was given back"
+        with pytest.raises(Fenced):
+            await first.apply(some(3), {1: higher[1] + 1})
+        await second.apply(some(4), highest)
+        assert await stored(second) == [4]
+
+    play(first, second, scenario=scenario)

@@ -154,9 +154,7 @@ class CassandraStore:
                 if await self._fence.check(claimed):
                     self._buckets.forget(claimed)
                 return await self._make(changes, levels)
-            except Revoked as revoked:
-                for partition in revoked.partitions:
-                    self._fence.held.pop(partition, None)
+            except Revoked:
                 self._buckets.forget()
             except BaseException:
                 # What was worked out for it is not so.

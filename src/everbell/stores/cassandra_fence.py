@@ -29,7 +29,16 @@ class Fence:
     def __init__(self, link: Link, journal: Journal) -> None:
         self._link = link
         self._journal = journal
-        self.held: dict[int, int] = {}
+        self._held: dict[int, int] = {}
+
+    @property
+    def held(self) -> dict[int, int]:
+        """Epochs by partition. What the journal has heard to be taken is out at once, in whatever it was about then:
+        its next operation no longer finds anything new on the list.
+        """
+        for partition in self._journal.revoked:
+            self._held.pop(partition, None)
+        return self._held
 
     async def take(self, epochs: Mapping[int, int]) -> None:
         """Put higher epochs in force. Raises `Fenced`."""

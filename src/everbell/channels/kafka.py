@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -19,7 +19,7 @@ from everbell.clock import Clock
 from everbell.core.retry import DELIVERED, Outcome
 from everbell.core.target import kafka_place
 from everbell.kafka.errors import NO_TOPIC, TOO_LARGE, outcome_of
-from everbell.kafka.outlet import Outlet, what_is_wrong
+from everbell.kafka.outlet import ANY_PARTITION, THIS_MOMENT, Outlet, what_is_wrong
 from everbell.kafka.settings import KafkaCluster
 
 _DEADLINES_MS = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 60_000, 120_000, 300_000)
@@ -62,7 +62,7 @@ class KafkaChannel:
         return {cluster: trouble for cluster, trouble in found.items() if trouble is not None}
 
     def _line(self, cluster: str, timeout_ms: int, *, batches: bool = True) -> _Line:
-        deadline_ms = max((rung for rung in _DEADLINES_MS if rung <= timeout_ms), default=_DEADLINES_MS[0])
+        deadline_ms = _deadline_ms(timeout_ms)
         place = (cluster, deadline_ms, batches)
         line = self._lines.get(place)
         if line is None or line.outlet.is_fatal:
@@ -117,16 +117,11 @@ class _Line:
         refused: list[tuple[Delivery, KafkaError]] = []
         for delivery in deliveries:
             event = delivery.event
-            key = event.key
+            topic = kafka_place(event.to)[1]
+            key = None if event.key is None else event.key.encode()
             value, headers = record_of(delivery, now)
             try:
-                produce(
-                    kafka_place(event.to)[1],
-                    value,
-                    None if key is None else key.encode(),
-                    on_delivery=partial(report, delivery),
-                    headers=headers,
-                )
+                produce(topic, value, key, ANY_PARTITION, partial(report, delivery), None, THIS_MOMENT, headers)
             except KafkaException as wrong:
                 refused.append((delivery, what_is_wrong(wrong)))
             except BufferError:
@@ -174,3 +169,8 @@ class _Line:
 
     def _outcome(self, delivery: Delivery, error: KafkaError) -> Outcome:
         return outcome_of(error, kafka_place(delivery.event.to)[1], self._deadline_ms)
+
+
+@lru_cache(maxsize=256)
+def _deadline_ms(timeout_ms: int) -> int:
+    return max((rung for rung in _DEADLINES_MS if rung <= timeout_ms), default=_DEADLINES_MS[0])

@@ -2,6 +2,8 @@
 
 Topics are never made by asking for them: what a test wants it makes, and what is missing is missing,
 as in a cluster that somebody runs with care.
+
+It listens twice: for everybody, and with TLS for those who have a name and a password (SASL).
 """
 
 from __future__ import annotations
@@ -10,21 +12,32 @@ import signal
 import socket
 import struct
 from itertools import count
+from pathlib import Path
 
 from tests.services.maven import KAFKA, java
 from tests.services.process import ServerProcess, free_port
 
 _CLUSTER = "everbell-tests-kafka-1"  # 22 characters, as Kafka wants them
 _METADATA, _METADATA_VERSION = 3, 1
+USER, PASSWORD = "everbell", "opensesame-17"
+_CERTIFICATE = (
+    "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "
+    "-subj /CN=kafka -addext subjectAltName=IP:127.0.0.1"
+)
 
 _SETTINGS = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller_port}
 controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners=PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{secure_port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{secure_port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,CONTROLLER:PLAINTEXT
+listener.name.secure.ssl.keystore.type=PEM
+listener.name.secure.ssl.keystore.location={folder}/keystore.pem
+listener.name.secure.sasl.enabled.mechanisms=PLAIN
+listener.name.secure.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
+  user_{user}="{password}";
 log.dirs={folder}/data
 auto.create.topics.enable=false
 num.partitions=1
@@ -50,17 +63,30 @@ class KafkaServer(ServerProcess):
 
     name = "kafka"
     end_signal = signal.SIGTERM
+    patience_s = 180.0
+    """On a machine with too much to do, Java takes a minute to start."""
 
     def __init__(self, heap_mb: int = 384) -> None:
         self._java, self._classpath = java(), KAFKA.classpath
         super().__init__()
         self._controller_port = free_port()
+        self._secure_port = free_port()
         self._heap_mb = heap_mb
         self._numbers = count(1)
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def secure_address(self) -> str:
+        """Where `USER` with `PASSWORD` is let in, over TLS."""
+        return f"127.0.0.1:{self._secure_port}"
+
+    @property
+    def authority(self) -> Path:
+        """The certificate that vouches for it: its own."""
+        return self.folder / "certificate.pem"
 
     @property
     def url(self) -> str:
@@ -72,7 +98,11 @@ class KafkaServer(ServerProcess):
 
     def prepare(self) -> None:
         settings = self.folder / "server.properties"
-        settings.write_text(_SETTINGS.format(folder=self.folder, port=self.port, controller_port=self._controller_port))
+        ports = {"port": self.port, "secure_port": self._secure_port, "controller_port": self._controller_port}
+        settings.write_text(_SETTINGS.format(folder=self.folder, user=USER, password=PASSWORD, **ports))
+        key = self.folder / "key.pem"
+        self.run("openssl", *_CERTIFICATE.split(), "-keyout", str(key), "-out", str(self.authority))
+        (self.folder / "keystore.pem").write_text(key.read_text() + self.authority.read_text())
         formatting = ["kafka.tools.StorageTool", "format", "--cluster-id", _CLUSTER, "--config", str(settings)]
         self.run(self._java, "-XX:TieredStopAtLevel=1", *self._program(), *formatting)
 

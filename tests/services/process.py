@@ -165,7 +165,7 @@ class ServerProcess(ABC):
             [*self.as_user(), *command],
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=self.patience_s,
             cwd=self.folder,
             env=dict(os.environ) | dict(environment or {}),
             check=False,

@@ -168,7 +168,8 @@ class _Line:
                 delivery.settle(self._outcome(delivery, error))
 
     def _outcome(self, delivery: Delivery, error: KafkaError) -> Outcome:
-        return outcome_of(error, kafka_place(delivery.event.to)[1], self._deadline_ms)
+        topic, trouble = kafka_place(delivery.event.to)[1], self.outlet.trouble
+        return outcome_of(error, topic, self._deadline_ms, trouble)
 
 
 @lru_cache(maxsize=256)

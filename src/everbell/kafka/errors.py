@@ -1,4 +1,4 @@
-"""What an error of Kafka means for the attempt that met it."""
+"""What an error of Kafka means, for the attempt that met it and for whoever has to mend it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,13 @@ _WRONG = frozenset(
 _GIVEN_UP = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 
-def outcome_of(error: KafkaError, topic: str, timeout_ms: int) -> Outcome:
-    """What becomes of an event whose record could not be delivered to a topic."""
+def trouble_of(error: KafkaError, known: str | None) -> str:
+    """Why brokers cannot be reached: what somebody can mend, if that is known, rather than that they are all down."""
+    return known if known is not None and error.code() == KafkaError._ALL_BROKERS_DOWN else error.str()
+
+
+def outcome_of(error: KafkaError, topic: str, timeout_ms: int, trouble: str | None = None) -> Outcome:
+    """What becomes of an event whose record could not be delivered to a topic; `trouble` is why, if that is known."""
     code, text = error.code(), error.str()
     if code in NO_TOPIC:
         return Outcome("refused", f"there is no topic {topic!r}: create it, then redrive the event", code)
@@ -32,7 +37,8 @@ def outcome_of(error: KafkaError, topic: str, timeout_ms: int) -> Outcome:
     if code in _WRONG:
         return Outcome("refused", text, code)
     if code == KafkaError._MSG_TIMED_OUT:
-        return Outcome("timeout", f"no broker took the record within {timeout_ms} ms", code)
+        why = "" if trouble is None else f": {trouble}"
+        return Outcome("timeout", f"no broker took the record within {timeout_ms} ms{why}", code)
     if code in _GIVEN_UP:
         return Outcome("lost", text, code)
     return Outcome("failed", f"{error.name()}: {text}", code)

@@ -18,6 +18,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from everbell.kafka.errors import trouble_of
 from everbell.kafka.library_log import library_log
 from everbell.kafka.settings import KafkaCluster
 
@@ -28,6 +29,10 @@ IDLE_S = 1.0
 _QUIET_S = 2.0
 """Brokers that have reported nothing for this long, although there was something to report, are away."""
 _PROBES = 64
+
+_OUT_OF_REACH = frozenset(
+    {KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._AUTHENTICATION, KafkaError._SSL}
+)
 
 ANY_PARTITION = -1
 THIS_MOMENT = 0
@@ -179,8 +184,8 @@ class Outlet:
         if error.fatal():
             self.is_fatal = True
             _log.error("a producer of Kafka is given up, and another takes its place: %s", error)
-        elif error.code() in (KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._AUTHENTICATION):
-            self.trouble = error.str()
+        elif error.code() in _OUT_OF_REACH:
+            self.trouble = trouble_of(error, self.trouble)
 
 
 def _give_up(producer: Producer) -> None:

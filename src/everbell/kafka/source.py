@@ -28,6 +28,7 @@ from everbell.clock import Clock
 from everbell.core.tenant import Tenants
 from everbell.engine.port import OperationsPort
 from everbell.kafka.dead_letters import DeadLetters
+from everbell.kafka.errors import trouble_of
 from everbell.kafka.library_log import library_log
 from everbell.kafka.news import KafkaNews
 from everbell.kafka.outlet import client_config
@@ -289,8 +290,9 @@ class KafkaSource:
 
     def _heard(self, error: KafkaError) -> None:
         if error.code() != KafkaError._TRANSPORT:  # One connection of several; what follows from it is said, too.
-            self._trouble = error.str()
-            _log.warning("Kafka: %s", error.str())
+            if self._trouble is None:  # It is said again and again while it lasts.
+                _log.warning("Kafka: %s", error.str())
+            self._trouble = trouble_of(error, self._trouble)
 
     async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
         return await self._loop.run_in_executor(self._thread, call, *arguments)

@@ -117,6 +117,15 @@ def test_a_stop_under_load_loses_nothing_and_repeats_nothing(tmp_path: Path, opt
         assert len(bodies) == len(set(bodies))
 
 
+def test_all_processes_may_be_asked_to_end_at_once(tmp_path: Path) -> None:
+    """As systemd does it."""
+    with Machine(tmp_path, *TWO) as machine:
+        for pid in (machine.process.pid, *gateways_of(machine)):
+            os.kill(pid, signal.SIGTERM)
+        assert machine.code == 0
+        assert "Traceback" not in machine.log
+
+
 def test_with_a_slow_disk_gateways_acknowledge_only_what_is_synced(tmp_path: Path, strace: Strace) -> None:
     machine = Machine(tmp_path, *TWO)
     machine.start(*strace("inject=fdatasync:delay_enter=100000", file=machine.store / FIRST_LOG))

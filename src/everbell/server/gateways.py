@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Literal
 
 import msgspec
@@ -54,12 +55,18 @@ class Gateways:
     """A few processes, kept alive."""
 
     def __init__(
-        self, settings: Settings, listener: socket.socket, serve: Serve, on_end: Callable[[int], None]
+        self,
+        settings: Settings,
+        listener: socket.socket,
+        serve: Serve,
+        stopping: asyncio.Event,
+        on_end: Callable[[int], None],
     ) -> None:
         """`on_end` is told the number of each that has ended, when nothing more comes from it."""
         self._settings = settings
         self._listener = listener
         self._serve = serve
+        self._stopping = stopping
         self._on_end = on_end
         self._keepers: list[asyncio.Task[None]] = []
         self._processes: set[asyncio.subprocess.Process] = set()
@@ -82,13 +89,15 @@ class Gateways:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
         for process in self._processes:
-            process.terminate()
+            with suppress(ProcessLookupError):
+                process.terminate()
         waits = [asyncio.create_task(process.wait()) for process in self._processes]
         if waits:
             _, late = await asyncio.wait(waits, timeout=grace_s + 3)
             for process in self._processes if late else ():
                 if process.returncode is None:
-                    process.kill()
+                    with suppress(ProcessLookupError):
+                        process.kill()
 
     async def _keep(self, number: int, started: asyncio.Event) -> None:
         while True:
@@ -100,6 +109,8 @@ class Gateways:
             self._processes.discard(process)
             await link.lost
             self._on_end(number)
+            if not code and self._stopping.is_set():
+                return  # Whoever asked the engine to end asked all of its processes.
             _log.error("a gateway ended with code %s; starting another", code)
             await asyncio.sleep(_RESTART_S)
 

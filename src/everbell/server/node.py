@@ -226,7 +226,7 @@ class Node:
             readers,
         )
         on_end = (lambda number: None) if readers is None else readers.forget
-        gateways = Gateways(self._settings, listener, near.serve, on_end)
+        gateways = Gateways(self._settings, listener, near.serve, self._stop, on_end)
         await gateways.start()
         self._on_hangup = gateways.renew_certificate
         return gateways

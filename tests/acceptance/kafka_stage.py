@@ -33,12 +33,17 @@ class KafkaStage:
         self.group = server.fresh_name()
         self.checker = Checker()
         self.written = 0
-        properties = folder / "kafka.properties"
-        properties.write_text(PROPERTIES)
-        self.out_options = ["--kafka-brokers", server.address, "--kafka-properties", str(properties)]
+        self._properties = folder / "kafka.properties"
+        self._properties.write_text(PROPERTIES)
+        self.out_options = ["--kafka-brokers", server.address, "--kafka-properties", str(self._properties)]
         """For a server that only writes."""
         self.options = [*self.out_options, "--kafka-topics", self.source, "--kafka-group", self.group]
         self.options += ["--kafka-dead-letters", self.refused]
+
+    def be_patient(self) -> None:
+        """Let nobody be put out of the group who has too little time on a busy machine: what is read is read once."""
+        with self._properties.open("a") as properties:
+            properties.write("session.timeout.ms=60000\n")
 
     def write(self, count: int, keys: int = 0, lead_ms: int = 0) -> None:
         """Write so many more records, due after `lead_ms`; with `keys`, in so many keys."""

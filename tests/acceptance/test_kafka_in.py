@@ -33,14 +33,16 @@ def fragile() -> KafkaServer:
 
 
 def test_what_is_in_a_topic_is_scheduled_once_and_in_order(tmp_path: Path, stage: KafkaStage) -> None:
+    stage.be_patient()
     with Machine(tmp_path, *stage.options, *TWO) as machine:
         stage.until_shared(2, 2)
         stage.write(300, keys=7)
         stage.write(300)
         got = stage.judge()
         stage.until_read()
-        until(lambda: machine.metric("kafka_events_total") >= 600, "told")
-        assert machine.metric("kafka_records_total") == machine.metric("kafka_events_total") == 600
+        # Each gateway has what the engine told it last.
+        until(lambda: machine.metric("kafka_records_total") == 600, "records are counted once")
+        until(lambda: machine.metric("kafka_events_total") == 600, "events are counted once")
         assert machine.stop() == 0
 
     assert len(got) == 600
@@ -75,14 +77,13 @@ def test_a_gateway_that_is_killed_takes_no_record_along(tmp_path: Path, stage: K
         until_replaced(machine, {victim})
         stage.judge()
         stage.until_read()
-        assert machine.count("default", "delivered") == stage.written
+        until(lambda: machine.count("default", "delivered") == stage.written, "all finished")
         until(lambda: machine.metric("kafka_records_total") >= stage.written, "none is missing")
         until(lambda: machine.call("GET", "/healthz").json["kafka"] == {"ok": True, "lag_records": 0}, "caught up")
 
 
 def test_who_stops_leaves_the_group_before_its_attempts_have_ended(tmp_path: Path, stage: KafkaStage) -> None:
-    with (tmp_path / "kafka.properties").open("a") as properties:
-        properties.write("session.timeout.ms=60000\n")  # Nobody is put out.
+    stage.be_patient()
     with Receiver() as receiver, Machine(tmp_path, *stage.options, *TWO, "--drain", "60s") as machine:
         stage.until_shared(2, 2)
         machine.schedule(receiver.url("/gate/slow"))
@@ -109,10 +110,11 @@ def test_reading_again_after_kill_9_makes_nothing_twice(tmp_path: Path, stage: K
         stage.until_read()
         # What was delivered twice was under way at a kill; whatever was only read again is not.
         assert len(got) < stage.written * 1.5
-        assert machine.count("default", "delivered") == stage.written
+        until(lambda: machine.count("default", "delivered") == stage.written, "all finished")
 
 
 def test_poison_goes_to_a_topic_of_its_own_and_stops_nobody(tmp_path: Path, stage: KafkaStage) -> None:
+    stage.be_patient()
     with Machine(tmp_path, *stage.options, *ONE) as machine:
         stage.write(10)
         stage.topics.write(stage.source, b"{nonsense", key=b"k", headers=[("x-from", b"here")], partition=1)
@@ -138,6 +140,7 @@ def test_poison_goes_to_a_topic_of_its_own_and_stops_nobody(tmp_path: Path, stag
 
 
 def test_without_a_topic_for_poison_the_log_says_where_it_is(tmp_path: Path, stage: KafkaStage) -> None:
+    stage.be_patient()
     options = [*stage.options, "--kafka-dead-letters", f"{stage.refused}-missing"]
     with Machine(tmp_path, *options) as machine:
         stage.topics.write(stage.source, b"{nonsense", partition=1)
@@ -148,6 +151,7 @@ def test_without_a_topic_for_poison_the_log_says_where_it_is(tmp_path: Path, sta
 
 
 def test_a_topic_may_get_more_partitions(tmp_path: Path, stage: KafkaStage) -> None:
+    stage.be_patient()
     with Machine(tmp_path, *stage.options) as machine:
         stage.write(100)
         until(lambda: machine.metric("kafka_records_total") == 100, "read")
@@ -162,6 +166,7 @@ def test_a_topic_may_get_more_partitions(tmp_path: Path, stage: KafkaStage) -> N
 
 
 def test_who_is_hours_behind_schedules_for_the_same_time(tmp_path: Path, stage: KafkaStage) -> None:
+    stage.be_patient()
     written_at = now_ms() - 3 * 3_600_000
     for index in range(200):
         event = {"to": f"kafka://{stage.sink}", "in": "2h" if index % 2 else "4h", "payload": index, "id": f"b-{index}"}

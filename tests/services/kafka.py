@@ -50,9 +50,9 @@ share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
-broker.session.timeout.ms=1000
+broker.session.timeout.ms={session_ms}
 broker.heartbeat.interval.ms=200
-initial.broker.registration.timeout.ms=20000
+initial.broker.registration.timeout.ms=120000
 """
 
 
@@ -66,12 +66,16 @@ class KafkaServer(ServerProcess):
     patience_s = 180.0
     """On a machine with too much to do, Java takes a minute to start."""
 
-    def __init__(self, heap_mb: int = 384) -> None:
+    def __init__(self, heap_mb: int = 384, session_ms: int = 30_000) -> None:
+        """`session_ms` is how long its controller waits for word of its broker before it takes all topics from it. One
+        that was killed comes back after that; one that has little time on a busy machine is not to be taken for dead.
+        """
         self._java, self._classpath = java(), KAFKA.classpath
         super().__init__()
         self._controller_port = free_port()
         self._secure_port = free_port()
         self._heap_mb = heap_mb
+        self._session_ms = session_ms
         self._numbers = count(1)
 
     @property
@@ -99,7 +103,8 @@ class KafkaServer(ServerProcess):
     def prepare(self) -> None:
         settings = self.folder / "server.properties"
         ports = {"port": self.port, "secure_port": self._secure_port, "controller_port": self._controller_port}
-        settings.write_text(_SETTINGS.format(folder=self.folder, user=USER, password=PASSWORD, **ports))
+        given = {"folder": self.folder, "session_ms": self._session_ms, "user": USER, "password": PASSWORD}
+        settings.write_text(_SETTINGS.format(**ports, **given))
         key = self.folder / "key.pem"
         self.run("openssl", *_CERTIFICATE.split(), "-keyout", str(key), "-out", str(self.authority))
         (self.folder / "keystore.pem").write_text(key.read_text() + self.authority.read_text())

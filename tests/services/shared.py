@@ -56,7 +56,7 @@ def kafka() -> KafkaServer:
 @cache
 def fragile_kafka() -> KafkaServer:
     """Another Kafka, which a test may stop, kill and freeze; whoever does so starts it again."""
-    return _started(had(KafkaServer))
+    return _started(had(lambda: KafkaServer(session_ms=3_000)))
 
 
 @cache

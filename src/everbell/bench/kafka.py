@@ -96,7 +96,7 @@ def _delivered(port: int) -> int:
 def _topics(brokers: str) -> Iterator[CountWritten]:
     """Topics of our own, which go afterwards; and how many records are in one."""
     try:
-        from confluent_kafka import Consumer, KafkaException, TopicPartition
+        from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
         from confluent_kafka.admin import AdminClient
         from confluent_kafka.cimpl import NewTopic
     except ImportError as error:
@@ -104,9 +104,17 @@ def _topics(brokers: str) -> Iterator[CountWritten]:
     admin = AdminClient({"bootstrap.servers": brokers, "log_level": 0})
     watcher = Consumer({"bootstrap.servers": brokers, "log_level": 0, "group.id": f"{_GROUP}-watcher"})
 
+    known: dict[str, int] = {}
+
     def written(topic: str) -> int:
         places = (TopicPartition(topic, number) for number in range(_PARTITIONS))
-        return sum(watcher.get_watermark_offsets(place, PATIENCE_S)[1] for place in places)
+        try:
+            known[topic] = sum(watcher.get_watermark_offsets(place, PATIENCE_S)[1] for place in places)
+        except KafkaException as error:
+            # A busy broker may change the leaders of its partitions, and those of new ones take a moment to be known.
+            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+                raise
+        return known.get(topic, 0)
 
     try:
         for future in admin.create_topics([NewTopic(name, _PARTITIONS, 1) for name in _TOPICS]).values():

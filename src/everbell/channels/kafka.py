@@ -19,24 +19,29 @@ from everbell.clock import Clock
 from everbell.core.retry import DELIVERED, Outcome
 from everbell.core.target import kafka_place
 from everbell.kafka.errors import NO_TOPIC, TOO_LARGE, outcome_of
-from everbell.kafka.outlet import ANY_PARTITION, THIS_MOMENT, Outlet, what_is_wrong
+from everbell.kafka.outlet import ANY_PARTITION, THIS_MOMENT, Outlet, Travel, what_is_wrong
 from everbell.kafka.settings import KafkaCluster
 
 _DEADLINES_MS = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 60_000, 120_000, 300_000)
 """A producer has one deadline for all of its records: so there are a few, and a tenant gets the longest it allows."""
+
+MANY = 256
+"""So many records under way go together from then on. An idempotent producer has at most five requests under way, and
+while a sixth waits, librdkafka looks again and again whether it may go: with a request every 5 ms that took more
+CPU time than everything else we do for the records."""
 
 
 class KafkaChannel:
     """`kafka://` targets, on all clusters of the settings."""
 
     holds = False
-    together = 8
+    together = 16
 
     def __init__(self, clusters: Mapping[str, KafkaCluster], clock: Clock) -> None:
         self._clusters = clusters
         self._now = clock.now
-        self._lines: dict[tuple[str, int, bool], _Line] = {}
-        """By cluster, deadline, and whether records travel together."""
+        self._lines: dict[tuple[str, int, Travel], _Line] = {}
+        """By cluster, deadline, and how records travel."""
 
     def start(self, deliveries: Sequence[Delivery]) -> None:
         desk = deliveries[0].desk
@@ -48,7 +53,7 @@ class KafkaChannel:
             name = f"a Kafka cluster named {cluster!r}" if cluster else "a Kafka cluster without a name"
             desk.settle_all(begun, Outcome("refused", f"the settings of this node have no {name[2:]}"))
             return
-        self._line(cluster, begun[0].tenant.timeout_ms).send(begun)
+        self._line_now(cluster, _deadline_ms(begun[0].tenant.timeout_ms)).send(begun)
 
     async def close(self) -> None:
         lines, self._lines = self._lines, {}
@@ -58,16 +63,21 @@ class KafkaChannel:
     @property
     def troubles(self) -> dict[str, str]:
         """The clusters that cannot be reached, with the reason."""
-        found = {cluster: line.outlet.trouble for (cluster, _, _), line in self._lines.items()}
-        return {cluster: trouble for cluster, trouble in found.items() if trouble is not None}
+        found = [(cluster, line.outlet.trouble) for (cluster, _, _), line in self._lines.items()]
+        return {cluster: trouble for cluster, trouble in found if trouble is not None}
 
-    def _line(self, cluster: str, timeout_ms: int, *, batches: bool = True) -> _Line:
-        deadline_ms = _deadline_ms(timeout_ms)
-        place = (cluster, deadline_ms, batches)
+    def _line_now(self, cluster: str, deadline_ms: int) -> _Line:
+        """A record goes as soon as it may, unless there are many."""
+        soon, together = self._line(cluster, deadline_ms, "soon"), self._lines.get((cluster, deadline_ms, "together"))
+        under_way = soon.outlet.under_way + (0 if together is None else together.outlet.under_way)
+        return soon if under_way < MANY else self._line(cluster, deadline_ms, "together")
+
+    def _line(self, cluster: str, deadline_ms: int, travel: Travel) -> _Line:
+        place = (cluster, deadline_ms, travel)
         line = self._lines.get(place)
         if line is None or line.outlet.is_fatal:
-            alone = (lambda: self._line(cluster, timeout_ms, batches=False)) if batches else None
-            line = self._lines[place] = _Line(self._clusters[cluster], deadline_ms, self._now, alone)
+            alone = None if travel == "alone" else partial(self._line, cluster, deadline_ms, "alone")
+            line = self._lines[place] = _Line(self._clusters[cluster], deadline_ms, self._now, travel, alone)
         return line
 
 
@@ -79,9 +89,10 @@ class _Line:
         cluster: KafkaCluster,
         deadline_ms: int,
         now: Callable[[], int],
+        travel: Travel,
         alone: Callable[[], _Line] | None,
     ) -> None:
-        self.outlet = Outlet(cluster, deadline_ms, self._settle, batches=alone is not None)
+        self.outlet = Outlet(cluster, deadline_ms, self._settle, travel)
         self._deadline_ms = deadline_ms
         self._now = now
         self._alone = alone

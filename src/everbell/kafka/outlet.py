@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -44,12 +44,16 @@ Produce = Callable[
 """Topic, value, key, partition, whom to report to, another name of the same, timestamp, headers. All by position, as
 names make a call a tenth dearer."""
 
+Travel = Literal["soon", "together", "alone"]
+"""How records travel: as soon as they may; longer, so that many go in one request; or each by itself."""
+
+_LINGER_MS: dict[Travel, int] = {"soon": 5, "together": 25, "alone": 0}
+
 _PRODUCER = {
     "acks": "all",
     "enable.idempotence": True,
     "allow.auto.create.topics": False,
     "partitioner": "murmur2_random",  # as producers in Java place their keys
-    "linger.ms": 5,
     "batch.size": 900_000,
     "batch.num.messages": 10_000,
     "queue.buffering.max.messages": 100_000,
@@ -78,14 +82,13 @@ class Outlet:
         cluster: KafkaCluster,
         timeout_ms: int,
         on_reports: Callable[[], None] = lambda: None,
-        *,
-        batches: bool = True,
+        travel: Travel = "soon",
     ) -> None:
-        """Without `batches`, each record travels alone. Raises `KafkaException` for properties that are wrong."""
-        own = {**_PRODUCER, "message.timeout.ms": timeout_ms}
+        """Raises `KafkaException` for properties that are wrong."""
+        own = {**_PRODUCER, "message.timeout.ms": timeout_ms, "linger.ms": _LINGER_MS[travel]}
         # A topic that somebody has just made takes a moment to be known everywhere.
         own["topic.metadata.propagation.max.ms"] = min(1_000, timeout_ms // 2)
-        if not batches:
+        if travel == "alone":
             own["batch.num.messages"] = 1
         config = client_config(cluster, own) | {"error_cb": self._heard}
         self._producer = Producer(config, logger=library_log)

@@ -261,3 +261,31 @@ def test_what_was_taken_while_tidying_up_or_while_taking_stays_taken(url: str, m
         assert await stored(second) == [4]
 
     play(first, second, scenario=scenario)
+
+
+def test_an_operation_whose_caller_left_is_counted(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(url)
+
+    async def scenario() -> None:
+        epochs = await owning(store)
+        decide = Link.decide
+        is_made = asyncio.Event()
+
+        async def slow(link: Link, statements: Sequence[Any], **options: Any) -> Any:
+            answer = await decide(link, statements, **options)
+            if statements[0][0].startswith(COMMIT):
+                is_made.set()
+                await asyncio.Event().wait()
+            return answer
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Link, "decide", slow)
+            asked = asyncio.create_task(store.apply(some(1), epochs))
+            await is_made.wait()
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+        await store.apply(some(2), epochs)
+        assert await stored(store) == [1, 2]
+        assert (await store.counts())["shop"].pending == 2
+
+    play(store, scenario=scenario)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -28,7 +29,8 @@ from everbell.stores.cassandra_batch import event_changes, name_changes, places_
 from everbell.stores.cassandra_buckets import Buckets, bucket_of
 from everbell.stores.cassandra_fence import Fence
 from everbell.stores.cassandra_find import Search
-from everbell.stores.cassandra_journal import Journal, Revoked
+from everbell.stores.cassandra_fold import FOLD_MS, FOLDER, fold
+from everbell.stores.cassandra_journal import Ended, Journal, Revoked
 from everbell.stores.cassandra_levels import levels_for
 from everbell.stores.cassandra_link import Link
 from everbell.stores.cassandra_reads import Reader, read_page
@@ -37,7 +39,7 @@ from everbell.stores.cassandra_rows import RowChange
 from everbell.stores.cassandra_schema import OPEN_S, prepare
 from everbell.stores.cassandra_upkeep import Sweep, bury, claim, taken_ids
 from everbell.stores.port import Add, Block, Change, Counts, Filter, Finish, Found, Move, Page, Poison, Refusal, Unblock
-from everbell.stores.rows import Tally
+from everbell.stores.rows import Tally, added
 from everbell.stores.semantics import check_claim, partition_of_change, tenant_of_change
 from everbell.stores.table_batch import Batch, Name
 
@@ -75,22 +77,24 @@ class CassandraStore:
         Raises `StoreUnusable`, and `StoreUnavailable` when there is no answer after `patience_s`.
         """
         address = read_address(url)
-        entropy = entropy or SystemEntropy()
-        shape = prepare(address, partitions, created_at, entropy, patience_s)
+        self._entropy = entropy or SystemEntropy()
+        shape = prepare(address, partitions, created_at, self._entropy, patience_s)
         self.partitions, self.epoch = shape.partitions, shape.epoch
         self._datacenters = shape.datacenters
         self._level = level or (lambda tenant: None)
         self._clock = clock or SystemClock()
         self._link = Link(address)
-        writer = int.from_bytes(entropy.nonce()[:7], "big")
-        self._journal = Journal(self._link, self._clock, writer)
+        self._journal = Journal(self._link, self._clock, self._new_writer())
         self._fence = Fence(self._link, self._journal)
         self._buckets = Buckets(self._link, address.shard_events)
         self._reader = Reader(self._link, empty=self._buckets.idle)
         self._tallies: dict[str, Tally] = {}
         self._shelves: set[tuple[int, str, int]] = set()
-        self._retire_at = 0
+        self._retire_at = self._fold_at = 0
         self._lock = asyncio.Lock()
+
+    def _new_writer(self) -> int:
+        return int.from_bytes(self._entropy.nonce()[:7], "big")
 
     async def claim(self, cluster: str) -> int:
         """See the port."""
@@ -103,7 +107,11 @@ class CassandraStore:
         async with self._lock:
             if epochs:
                 await self._journal.catch_up()
-                await self._fence.take(epochs)
+                try:
+                    await self._fence.take(epochs)
+                except Ended:
+                    self._begin_again()
+                    await self._fence.take(epochs)
                 self._buckets.forget(epochs)
             self.epoch = max(self.epoch, *epochs.values(), 0)
             return await self._fence.next_block() << 32
@@ -156,12 +164,21 @@ class CassandraStore:
                 return await self._make(changes, levels)
             except Revoked:
                 self._buckets.forget()
+            except Ended:
+                self._begin_again()
             except BaseException:
                 # What was worked out for it is not so.
                 self._buckets.forget()
                 self._shelves.clear()
                 raise
         raise StoreUnavailable("others keep taking the same partitions at the same time: try again")
+
+    def _begin_again(self) -> None:
+        """This process was silent for so long that it was taken for gone. It goes on as another one."""
+        self._journal.begin_again(self._new_writer())
+        self._fence.held.clear()
+        self._buckets.forget()
+        self._tallies.clear()
 
     async def _make(self, changes: Sequence[Change], levels: tuple[str, ...]) -> Mapping[int, Refusal]:
         await self._journal.catch_up()
@@ -190,8 +207,7 @@ class CassandraStore:
             *(("C", self._journal.writer, tenant, msgspec.msgpack.encode(tally)) for tenant, tally in tallies.items()),
         ]
         if rows:
-            await self._journal.run(rows, levels)
-        self._tallies.update(tallies)
+            await self._journal.run(rows, levels, partial(self._tallies.update, tallies))
         return batch.refusals
 
     async def _claim_ids(self, given: Mapping[Name, int]) -> set[Name]:
@@ -234,19 +250,31 @@ class CassandraStore:
         return changes
 
     async def _tidy(self) -> None:
-        """Now and then, let finished buckets go."""
+        """Now and then, put away what is over."""
         now = self._clock.now()
+        if now >= self._fold_at and FOLDER in self._fence.held:
+            self._fold_at = now + FOLD_MS
+            await self._fold(now)
         if now < self._retire_at or not self._buckets.idle:
             return
         self._retire_at = now + RETIRE_MS
         try:
             gone, rows = await retire(self._link, self._buckets, self._fence.held, bucket_of(now - MINUTE_MS))
             if rows:
-                await self._journal.run(rows, (self._link.floor,))
+                await self._journal.run(rows, (self._link.floor,), lambda: None)
             for place in gone:
                 self._buckets.drop(place)
-        except (StoreError, Revoked):
+        except (StoreError, Revoked, Ended):
             self._buckets.forget()  # There is another time.
+
+    async def _fold(self, now: int) -> None:
+        """Put the counts of processes that are gone to those of this one."""
+        try:
+            rows, tallies = await fold(self._link, self._journal, self._tallies, now)
+            if rows:
+                await self._journal.run(rows, (self._link.floor,), partial(self._tallies.update, tallies))
+        except (StoreError, Revoked, Ended):
+            self._buckets.forget()  # As above.
 
     async def prepare(self, changes: Sequence[Change]) -> None:
         """See the port."""
@@ -287,11 +315,9 @@ class CassandraStore:
 
     async def counts(self) -> Mapping[str, Counts]:
         """See the port."""
-        sums: dict[str, list[int]] = {}
+        sums: dict[str, Tally] = {}
         for tenant, tally in await self._link.ask(_COUNTS, self._link.address.store):
-            sums[tenant] = [
-                old + new for old, new in zip(sums.get(tenant) or [0] * 5, msgspec.msgpack.decode(tally), strict=True)
-            ]
+            sums[tenant] = added(sums.get(tenant), msgspec.msgpack.decode(tally))
         return {tenant: Counts(*numbers) for tenant, numbers in sums.items()}
 
     async def bury(self, poison: Poison) -> None:

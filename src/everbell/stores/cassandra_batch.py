@@ -12,7 +12,7 @@ from everbell.core.time import DAY_MS, HOUR_MS
 from everbell.stores.cassandra_buckets import Buckets, Place, bucket_of
 from everbell.stores.cassandra_reads import part_of_dead, part_of_record
 from everbell.stores.cassandra_rows import RowChange
-from everbell.stores.rows import Tally
+from everbell.stores.rows import Tally, added
 from everbell.stores.table_batch import Batch
 
 _TTL_MAX_S = 20 * 365 * 86_400
@@ -74,8 +74,4 @@ def record_changes(batch: Batch, now: int, known: set[tuple[int, str, int]]) -> 
 
 def tallied(batch: Batch, tallies: Mapping[str, Tally]) -> dict[str, Tally]:
     """What the counts of a writer are after a batch, of the tenants that it touches."""
-    after: dict[str, Tally] = {}
-    for tenant, added in batch.counts.items():
-        before = tallies.get(tenant) or [0] * len(added)
-        after[tenant] = [old + new for old, new in zip(before, added, strict=True)]
-    return after
+    return {tenant: added(tallies.get(tenant), more) for tenant, more in batch.counts.items()}

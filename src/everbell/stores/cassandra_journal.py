@@ -10,6 +10,8 @@ a writer makes the last operation of that writer once more, for it may have ende
   late it comes; a plain write of it can only repeat what counted before, with its old timestamp.
 - *An answer that was lost* is looked for: the number of the operation is written without the operation. If that is
   possible, it was not made, and now never will be, because it is conditional on the number before; else it was.
+- *A writer that is gone* is ended: its version becomes one that nobody waits for, so that nothing more of it can count.
+  One that was only taken for gone finds that out, and begins again under another number.
 - *Timestamps* come from the clock, but always rise: an owner begins above the highest that any owner before it used.
 - Lightweight transactions and plain writes never touch the same table.
 """
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from everbell.clock import Clock
@@ -40,12 +42,16 @@ _COMMIT = (
     "IF op = ? AND version = ?"
 )
 _GIVE_UP = "UPDATE writers SET op = ? WHERE store = ? AND writer = ? IF op = ?"
+_END_WRITER = "UPDATE writers SET version = ? WHERE store = ? AND writer = ? IF op = ? AND version = ?"
 _SETTLE = "UPDATE writers SET applied = ? WHERE store = ? AND writer = ? IF op = ?"
 _REVOKE = "UPDATE writers SET revoked = revoked + ?, version = ? WHERE store = ? AND writer = ? IF version = ?"
 _ALLOW = "UPDATE writers SET revoked = revoked - ?, version = ? WHERE store = ? AND writer = ? IF version = ?"
 _WRITE = "INSERT INTO journal (store, writer, op, chunk, body) VALUES (?, ?, ?, ?, ?)"
 _READ = "SELECT chunk, body FROM journal WHERE store = ? AND writer = ? AND op = ?"
 _DROP = "DELETE FROM journal WHERE store = ? AND writer = ? AND op = ?"
+
+ENDED = -1
+"""The version of a writer that is ended."""
 
 _log = logging.getLogger("everbell.stores.cassandra")
 
@@ -56,6 +62,10 @@ class Revoked(Exception):
     def __init__(self, partitions: Collection[int]) -> None:
         super().__init__(f"partitions {sorted(partitions)} were taken")
         self.partitions = partitions
+
+
+class Ended(Exception):
+    """Others took this writer for gone, and ended it; nothing was made."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,15 @@ class Writer:
     clock: int
     version: int
     revoked: frozenset[int]
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing more of it can count."""
+        return self.version == ENDED
+
+
+Then = Callable[[], None]
+"""What to do when an operation is made, whoever finds out that it is."""
 
 
 class Journal:
@@ -89,7 +108,7 @@ class Journal:
         self._last_us = 0
         self._left: tuple[Sequence[RowChange], int] | None = None
         """Row changes of the last operation, and its timestamp, if they could not be made yet."""
-        self._open: tuple[int, Sequence[RowChange], int] | None = None
+        self._open: tuple[int, Sequence[RowChange], int, Then] | None = None
         """An operation of which nobody knows yet whether it was made, because its caller left."""
         self._tidying: set[asyncio.Task[None]] = set()
 
@@ -98,8 +117,14 @@ class Journal:
         self._last_us = max(self._clock.now() * 1_000, self._last_us + 1)
         return self._last_us
 
-    async def run(self, changes: Sequence[RowChange], levels: Sequence[str]) -> None:
-        """Make an operation. Raises `StoreUnavailable` when it was not made, and `Revoked`."""
+    def begin_again(self, writer: int) -> None:
+        """Go on under another number, as if nothing had been written before. Nothing is open."""
+        self.writer, self._has_begun = writer, False
+        self._op = self._number = self._made = self._version = 0
+        self.revoked = frozenset()
+
+    async def run(self, changes: Sequence[RowChange], levels: Sequence[str], then: Then) -> None:
+        """Make an operation. Raises `StoreUnavailable` when it was not made, `Revoked` and `Ended`."""
         await self._begin()
         await self.catch_up()
         self._number += 1
@@ -112,11 +137,12 @@ class Journal:
                 for place, chunk in enumerate(chunks)
             ]
             await asyncio.gather(*writes)
-        self._open = number, changes, clock
+        self._open = number, changes, clock, then
         try:
             await self._commit(number, clock, len(chunks))
         except Exception:
             self._open = None
+            self._tidy(number, clock)
             raise
         before = self._made
         self._note()
@@ -129,8 +155,9 @@ class Journal:
     def _note(self) -> None:
         """The operation that was open is made."""
         assert self._open is not None
-        self._made, changes, clock = self._open
+        self._made, changes, clock, then = self._open
         self._left, self._open = (changes, clock), None
+        then()
 
     async def catch_up(self) -> None:
         """Find out about an operation whose caller left, and make the row changes that the last one left behind."""
@@ -164,6 +191,8 @@ class Journal:
         seen = await self.see(self.writer)
         if seen.op != self._op:
             raise StoreUnavailable("another process writes in the name of this one: start it again")
+        if seen.is_ended:
+            raise Ended
         self._version = seen.version
         new, self.revoked = seen.revoked - self.revoked, seen.revoked
         if new:
@@ -213,6 +242,8 @@ class Journal:
                 self._version, self.revoked = version, self.revoked - again
                 return
             seen = await self.see(self.writer)
+            if seen.is_ended:
+                raise Ended
             self._version, self.revoked = seen.version, seen.revoked
         raise StoreUnavailable("others keep changing who may write: try again")
 
@@ -220,7 +251,7 @@ class Journal:
         """Take partitions from another writer: nothing more of it counts there, and what counts is made."""
         for _ in range(_TRIES):
             seen = await self.see(writer)
-            if not seen.revoked.issuperset(partitions):
+            if not seen.is_ended and not seen.revoked.issuperset(partitions):
                 values = (set(partitions), seen.version + 1, self._link.address.store, writer, seen.version)
                 is_made, _ = await self._link.decide([(_REVOKE, values)])
                 if not is_made:
@@ -230,6 +261,28 @@ class Journal:
             if seen.made == seen.applied or await self._repeat(writer, seen):
                 return
         raise StoreUnavailable("the last operation of another process cannot be read: try again")
+
+    async def end(self, writer: int) -> bool:
+        """See to it that nothing more of a writer can count, and that what counts is made and needs no journal any
+        more. False if that cannot be done now.
+        """
+        store = self._link.address.store
+        seen = await self.see(writer)
+        if not seen.is_ended:
+            values = (ENDED, store, writer, seen.op, seen.version)
+            is_made, _ = await self._link.decide([(_END_WRITER, values)])
+            if not is_made:
+                return False
+        self._last_us = max(self._last_us, seen.clock)
+        if seen.made != seen.applied:
+            if not await self._repeat(writer, seen):
+                return False
+            is_made, _ = await self._link.decide([(_SETTLE, (seen.made, store, writer, seen.op))])
+            if not is_made:
+                return False
+        for number in {seen.made, seen.op, seen.op + 1} - {0}:
+            await self._drop((store, writer, number), self.tick())
+        return True
 
     async def _repeat(self, writer: int, seen: Writer) -> bool:
         """Make the last operation of another writer once more; False if it has just made its next one."""

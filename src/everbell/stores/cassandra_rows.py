@@ -62,7 +62,8 @@ _TEXTS: dict[str, tuple[int, str]] = {
     "O": (1, "INSERT INTO hours (store, hour) VALUES (?, ?)"),
     "I": (3, "INSERT INTO ids (store, tenant, id, entry) VALUES (?, ?, ?, ?)"),
     "i": (3, "DELETE FROM ids WHERE store = ? AND tenant = ? AND id = ?"),
-    "C": (2, "INSERT INTO counts (store, writer, tenant, tally) VALUES (?, ?, ?, ?)"),
+    "C": (1, "INSERT INTO counts (store, writer, tenant, tally) VALUES (?, ?, ?, ?)"),
+    "c": (1, "DELETE FROM counts WHERE store = ? AND writer = ?"),
     "G": (
         2,
         "INSERT INTO graves (store, partition, space, at, sequence, tenant, key, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",

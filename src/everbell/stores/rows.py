@@ -10,6 +10,7 @@ costs a tenth of decoding them. Two labels may be the same by chance, so nobody 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct, error
@@ -39,6 +40,11 @@ Tally = list[int]
 
 PENDING, DEAD = 0, 1
 ENDED = {"delivered": 2, "cancelled": 3, "expired": 4}
+
+
+def added(tally: Tally | None, more: Sequence[int]) -> Tally:
+    """Counts, and more of the same."""
+    return [*more] if tally is None else [old + new for old, new in zip(tally, more, strict=True)]
 
 
 class BadRow(Exception):

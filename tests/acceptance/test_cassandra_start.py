@@ -80,3 +80,26 @@ def test_all_tables_follow_from_one_seed(server: CassandraServer) -> None:
             await link.close()
 
     asyncio.run(scenario())
+
+
+def test_whoever_is_cancelled_while_it_connects_ends() -> None:
+    """The driver waits for its own threads, for ever, when it is interrupted then."""
+
+    async def scenario() -> None:
+        arrived = asyncio.Event()
+
+        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            arrived.set()
+            await reader.read()
+            writer.close()
+
+        async with await asyncio.start_server(silent, "127.0.0.1", 0) as nobody:
+            port = nobody.sockets[0].getsockname()[1]
+            link = Link(read_address(f"cassandra://127.0.0.1:{port}/everbell"), briefly=True)
+            asking = asyncio.create_task(link.run("SELECT key FROM system.local"))
+            await arrived.wait()
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+
+    asyncio.run(scenario())

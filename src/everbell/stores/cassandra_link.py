@@ -7,7 +7,7 @@ request: whoever asks knows what may be repeated. A session belongs to the loop 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
 import acsylla
@@ -175,8 +175,33 @@ async def _connect(address: Address, keyspace: str | None, briefly: bool) -> Any
         use_schema=not briefly,
         application_name="everbell",
     )
-    async with asyncio.timeout(CONNECT_S * 2):
-        return await cluster.create_session(keyspace)
+    return await _undisturbed(cluster.create_session(keyspace))
+
+
+class _Steady(asyncio.Task[Any]):
+    """A task that nobody can cancel, not even the loop when it ends."""
+
+    def cancel(self, msg: object = None) -> bool:
+        return False
+
+
+async def _undisturbed(connecting: Awaitable[Any]) -> Any:
+    """Wait until the driver is connected, or gives up, which it does by itself after `CONNECT_S` for each host.
+
+    A session that is freed while it connects waits for its own threads, for ever, with the whole process. So whoever
+    is cancelled meanwhile has to wait, too.
+    """
+
+    async def connected() -> Any:
+        return await connecting
+
+    task = _Steady(connected())
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if task.exception() is None:
+            await task.result().close()
+        raise
 
 
 def _file_text(path: str) -> str:

@@ -5,6 +5,8 @@ who makes the tables, if many want to.
 from __future__ import annotations
 
 import asyncio
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -103,3 +105,26 @@ def test_whoever_is_cancelled_while_it_connects_ends() -> None:
                 await asking
 
     asyncio.run(scenario())
+
+
+def test_tls_with_the_right_authority_and_no_other(server: CassandraServer, tmp_path: Path) -> None:
+    url = server.fresh_store()
+    stranger = tmp_path / "stranger.pem"
+    new = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=authority -days 2 -keyout"
+    subprocess.run(["openssl", *new.split(), str(tmp_path / "key"), "-out", str(stranger)], check=True)
+
+    assert "by ca= in the URL" in complaint(f"{url}&ca={stranger}", StoreUnusable)
+    assert "cannot be read" in complaint(f"{url}&ca={tmp_path}/nothing", StoreUnusable)
+    (tmp_path / "empty").write_text("")
+    assert "certificates in PEM" in complaint(f"{url}&ca={tmp_path}/empty", StoreUnusable)
+
+    async def protocols(store: CassandraStore) -> set[object]:
+        try:
+            mine = await store._link.run("SELECT driver_name, ssl_enabled FROM system_views.clients")
+            return {is_on for _, is_on in mine}
+        finally:
+            await store.close()
+
+    # Others are connected without it.
+    assert True in asyncio.run(protocols(CassandraStore(f"{url}&ca={server.authority}", partitions=4)))
+    assert True in asyncio.run(protocols(CassandraStore(f"{url}&tls=on", partitions=4)))

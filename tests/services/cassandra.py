@@ -14,6 +14,7 @@ import struct
 from collections.abc import Mapping
 from functools import partial
 from itertools import count
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -65,6 +66,14 @@ concurrent_writes: 128
 concurrent_reads: 16
 hinted_handoff_throttle: 16MiB
 """
+_TLS = """\
+client_encryption_options:
+  enabled: true
+  optional: true
+  keystore: {folder}/server.p12
+  keystore_password: everbell
+  store_type: PKCS12
+"""
 _LOGGING = """\
 <configuration>
   <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
@@ -96,6 +105,8 @@ class CassandraServer(ServerProcess):
         self.storage_port = free_port()
         self.token = 0
         self.has_password = True
+        self.has_tls = False
+        """Whether it also speaks TLS, at the same port."""
         self._heap_mb = heap_mb
         self._numbers = count(1)
 
@@ -106,6 +117,11 @@ class CassandraServer(ServerProcess):
     def keyspace_url(self, keyspace: str, user: str = USER, password: str = PASSWORD) -> str:
         """The URL of a keyspace of this server."""
         return f"cassandra://{user}:{password}@{self.address}:{self.port}/{keyspace}?datacenter={self.datacenter}"
+
+    @property
+    def authority(self) -> Path:
+        """The certificate of whoever signed its own."""
+        return self.folder / "authority.pem"
 
     def fresh_store(self) -> str:
         """The URL of a store that nobody has used, in tables that all share: making tables takes seconds."""
@@ -132,10 +148,24 @@ class CassandraServer(ServerProcess):
             authenticator="PasswordAuthenticator" if self.has_password else "AllowAllAuthenticator",
             authorizer=f"{secured}CassandraAuthorizer" if self.has_password else f"{secured}AllowAllAuthorizer",
         )
+        if self.has_tls:
+            self._make_certificates()
+            settings += _TLS.format(folder=self.folder)
         (self.folder / "cassandra.yaml").write_text(settings)
         (self.folder / "cassandra-rackdc.properties").write_text(f"dc={self.datacenter}\nrack=r1\n")
         (self.folder / "logback.xml").write_text(_LOGGING)
         (self.folder / "tmp").mkdir()
+
+    def _make_certificates(self) -> None:
+        new_key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
+        signed = "-CA authority.pem -CAkey authority.key -CAcreateserial"
+        for options in (
+            f"req -x509 {new_key} -subj /CN=authority -days 2 -keyout authority.key -out authority.pem",
+            f"req {new_key} -subj /CN=cassandra -keyout server.key -out server.csr",
+            f"x509 -req -in server.csr {signed} -days 2 -out server.pem",
+            "pkcs12 -export -in server.pem -inkey server.key -passout pass:everbell -out server.p12",
+        ):
+            self.run("openssl", *options.split())
 
     def command(self) -> list[str]:
         modules = [

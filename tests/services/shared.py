@@ -62,7 +62,9 @@ def fragile_kafka() -> KafkaServer:
 @cache
 def cassandra() -> CassandraServer:
     """The shared Cassandra."""
-    return _started(had(CassandraServer))
+    server = had(CassandraServer)
+    server.has_tls = True
+    return _started(server)
 
 
 def _started(server: S) -> S:

@@ -8,7 +8,7 @@
 - `serial` is where the fence and the log are agreed on: `SERIAL` by a majority of all replicas, in all datacentres;
   `LOCAL_SERIAL` by one of this datacentre, for clusters whose nodes are all in one.
 - `shard_events` is how many events lie under one key of Cassandra.
-- `tls=on` speaks TLS, `ca=FILE` checks the server against these certificates.
+- `tls=on` speaks TLS with whoever answers, `ca=FILE` only with servers whose certificates were signed by these.
 """
 
 from __future__ import annotations

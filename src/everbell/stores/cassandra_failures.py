@@ -20,6 +20,8 @@ _MISSING = (errors.CassErrorServerInvalidQuery, errors.CassErrorLibUnableToSetKe
 _TO_MEND = {
     errors.CassErrorServerBadCredentials: "correct the user and the password in the URL",
     errors.CassErrorServerUnauthorized: "GRANT it to the user, or make the keyspace and let the user modify it",
+    errors.CassErrorSslInvalidPeerCert: "name the certificate of whoever signed the server's by ca= in the URL",
+    errors.CassErrorSslInvalidCert: "name a file with certificates in PEM by ca= in the URL",
     errors.CassErrorServerConfigError: "check the replication of the keyspace",
 }
 

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
 import acsylla
-from acsylla import Consistency
+from acsylla import Consistency, SSLVerifyFlags
 
-from everbell.errors import StoreUnavailable
+from everbell.errors import StoreUnusable
 from everbell.stores.cassandra_address import Address
 from everbell.stores.cassandra_failures import Failure, store_error
 from everbell.stores.cassandra_levels import level_of
@@ -172,6 +172,7 @@ async def _connect(address: Address, keyspace: str | None, briefly: bool) -> Any
         coalesce_delay_us=50,
         ssl_enabled=address.tls,
         ssl_trusted_cert=_file_text(address.ca) if address.ca else None,
+        ssl_verify_flags=SSLVerifyFlags.PEER_CERT if address.ca else SSLVerifyFlags.NONE,
         use_schema=not briefly,
         application_name="everbell",
     )
@@ -209,7 +210,9 @@ def _file_text(path: str) -> str:
         with open(path, encoding="utf-8") as file:
             return file.read()
     except OSError as error:
-        raise StoreUnavailable(f"ca= in the URL of Cassandra cannot be read: {error.strerror}") from error
+        raise StoreUnusable(
+            f"ca= in the URL of Cassandra names a file that cannot be read: {error.strerror}"
+        ) from error
 
 
 def _rows(result: Any) -> list[Row]:

@@ -8,18 +8,17 @@ ends.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from everbell.core.event import Event, Record, position
+from everbell.core.event import position
 from everbell.core.ids import SEQUENCE_MAX
 from everbell.stores.cassandra_buckets import LOW
 from everbell.stores.cassandra_link import Link
 from everbell.stores.cassandra_reads import DEAD_PARTS, HOURS, Reader
-from everbell.stores.places import FIRST, Place, read_place, write_place
+from everbell.stores.collecting import Slice, Slices, collect
+from everbell.stores.places import Place
 from everbell.stores.port import Filter, Found
-from everbell.stores.rows import BadRow, read_event, read_record
-from everbell.stores.semantics import EXAMINED_MAX, Space, matches, read_cursor, spaces_of, write_cursor
 
 SLICE = 2_000
 """Rows that are examined at a time."""
@@ -40,9 +39,6 @@ _RECORDS_ALL = (
     "SELECT id, occurrence, body FROM records WHERE store = ? AND hour = ? AND tenant = ? AND part = ? LIMIT ?"
 )
 
-Slice = tuple[Sequence[tuple[Place, bytes]], bool]
-"""Places with what lies there; and whether there is nothing behind them."""
-
 
 class Search:
     """One call of `find`."""
@@ -54,7 +50,7 @@ class Search:
         self._level = level
         self._filter = filter
         self._partitions = list(range(partitions)) if filter.partition is None else [filter.partition]
-        self._rows: dict[Space, Callable[[Place], Awaitable[Slice]]] = {
+        self._slices: Slices = {
             "E": self._scheduled,
             "W": self._waiting,
             "D": self._dead,
@@ -63,34 +59,8 @@ class Search:
         self._lows: dict[int, int] | None = None
 
     async def run(self, cursor: str | None, limit: int) -> Found:
-        """Collect up to `limit` matches, or what is found among `EXAMINED_MAX` rows."""
-        first, raw = read_cursor(self._filter, cursor)
-        place = read_place(first, raw)
-        spaces = spaces_of(self._filter)
-        found: list[Event | Record] = []
-        examined = 0
-        for space in spaces[spaces.index(first) :]:
-            while True:
-                rows, is_last = await self._rows[space](place)
-                for place, body in rows:
-                    self._keep(space, body, found)
-                    if len(found) >= limit:
-                        return Found(found, write_cursor(space, write_place(place)))
-                examined += len(rows)
-                if is_last:
-                    break
-                if examined >= EXAMINED_MAX:
-                    return Found(found, write_cursor(space, write_place(place)))
-            place = FIRST["W"]
-        return Found(found, None)
-
-    def _keep(self, space: Space, body: bytes, found: list[Event | Record]) -> None:
-        try:
-            event = read_record(body)[0] if space == "H" else read_event(body)
-        except BadRow:
-            return  # Whoever loads it will report it.
-        if matches(self._filter, event):
-            found.append(event)
+        """Collect up to `limit` matches, or what is found among a number of rows."""
+        return await collect(self._slices, self._filter, cursor, limit)
 
     async def _scheduled(self, place: Place) -> Slice:
         at, sequence = max(place, ((self._filter.from_at or 0) - 1, SEQUENCE_MAX))

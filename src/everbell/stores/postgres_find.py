@@ -7,15 +7,15 @@ where the first of them ends. The server compares bytes to spare the sending of 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from everbell.core.event import Event, Record
-from everbell.stores.places import FIRST, NUMBER_MAX, Place, read_place, write_place
+from everbell.stores.collecting import Slice, Slices, collect
+from everbell.stores.places import FIRST, NUMBER_MAX, Place, read_place
 from everbell.stores.port import Filter, Found
 from everbell.stores.postgres_link import Connection
-from everbell.stores.rows import BadRow, encode, read_event, read_record
-from everbell.stores.semantics import EXAMINED_MAX, Space, matches, read_cursor, spaces_of, write_cursor
+from everbell.stores.rows import encode
+from everbell.stores.semantics import read_cursor
 
 SLICE = 2_000
 """Rows that are examined by one statement."""
@@ -65,9 +65,6 @@ _FINISHED = """
     LIMIT $5
 """
 
-Slice = tuple[Sequence[tuple[Place, bytes | None]], bool]
-"""Places with what lies there, None for what is of no interest; and whether there is nothing behind them."""
-
 
 class Search:
     """One call of `find`."""
@@ -76,7 +73,7 @@ class Search:
         self._connection = connection
         self._filter = filter
         self._partitions = list(range(partitions)) if filter.partition is None else [filter.partition]
-        self._rows: dict[Space, Callable[[Place], Awaitable[Slice]]] = {
+        self._slices: Slices = {
             "E": self._scheduled,
             "W": self._waiting,
             "D": self._dead,
@@ -85,38 +82,11 @@ class Search:
         self._depth = max(SLICE // len(self._partitions), 4)
 
     async def run(self, cursor: str | None, limit: int) -> Found:
-        """Collect up to `limit` matches, or what is found among `EXAMINED_MAX` rows."""
-        first, raw = read_cursor(self._filter, cursor)
-        place = read_place(first, raw)
+        """Collect up to `limit` matches, or what is found among a number of rows."""
         if "\0" in self._filter.tenant + (self._filter.key or ""):
+            read_place(*read_cursor(self._filter, cursor))
             return Found([], None)  # No name has it, and the server refuses to look for it.
-        spaces = spaces_of(self._filter)
-        found: list[Event | Record] = []
-        examined = 0
-        for space in spaces[spaces.index(first) :]:
-            while True:
-                rows, is_last = await self._rows[space](place)
-                for place, body in rows:
-                    self._keep(space, body, found)
-                    if len(found) >= limit:
-                        return Found(found, write_cursor(space, write_place(place)))
-                examined += len(rows)
-                if is_last:
-                    break
-                if examined >= EXAMINED_MAX:
-                    return Found(found, write_cursor(space, write_place(place)))
-            place = FIRST["W"]
-        return Found(found, None)
-
-    def _keep(self, space: Space, body: bytes | None, found: list[Event | Record]) -> None:
-        if body is None:
-            return
-        try:
-            event = read_record(body)[0] if space == "H" else read_event(body)
-        except BadRow:
-            return  # Whoever loads it will report it.
-        if matches(self._filter, event):
-            found.append(event)
+        return await collect(self._slices, self._filter, cursor, limit)
 
     async def _scheduled(self, place: Place) -> Slice:
         start = max(place, ((self._filter.from_at or 0) - 1, NUMBER_MAX))

@@ -15,10 +15,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from everbell.clock import Clock
 from everbell.cluster.node import ClusterNode
 from everbell.cluster.port import Peers
 from everbell.core.cluster import Member
+from everbell.core.cluster.pools import able
 from everbell.engine.engine import Engine
 from everbell.errors import EverbellError, NotFound, NotOwner, StoreUnavailable
 
@@ -74,8 +77,14 @@ class StoreWatch:
         )
 
     async def _is_somebody_well(self) -> bool:
-        answers = await asyncio.gather(*map(self._ask, self._node.others()))
+        answers = await asyncio.gather(*map(self._ask, self._heirs()))
         return True in answers or (None in answers and False not in answers)
+
+    def _heirs(self) -> list[Member]:
+        """Who would own what this node does, were it gone: those that drain, too, if there is nobody else."""
+        value, me = self._node.value, self._node.me
+        members = {incarnation: member for incarnation, member in value.members.items() if incarnation != me}
+        return able(replace(value, members=members))
 
     async def _ask(self, member: Member) -> bool | None:
         """Whether another node reaches the store; None: it cannot be asked."""

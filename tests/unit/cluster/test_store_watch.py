@@ -101,6 +101,19 @@ def test_who_has_nobody_to_give_way_to_stays() -> None:
     in_town(scene)
 
 
+def test_where_everybody_is_being_emptied_those_count_too() -> None:
+    async def scene(town: Town) -> None:
+        one, two = await town.grow("n1", "n2")
+        one.node.append(Drain("n1"), Drain("n2"))
+        await asyncio.sleep(1)
+        assert two.owned, "for there is nobody else"
+        await shut(two)
+        await asyncio.sleep(LONG_S)
+        assert one.owned == EVERYTHING
+
+    in_town(scene)
+
+
 def test_who_owns_nothing_stays() -> None:
     async def scene(town: Town) -> None:
         one, two = await town.grow("n1", "n2")

@@ -40,7 +40,7 @@ def test_everything_is_measured_unless_told_otherwise(runs: Runs) -> None:
     assert main(["bench"]) == OK
 
     names, scene = runs[0]
-    assert list(names) == [name for name in MEASUREMENTS if name not in ("cassandra", "kafka", "postgres")]
+    assert list(names) == [name for name in MEASUREMENTS if name not in ("cassandra", "kafka", "postgres", "shards")]
     assert (scene.scale, scene.gateways) == (Scale(), None)
 
 

@@ -90,7 +90,7 @@ class RoughNode:
         await self.node.drain(drain_s)
         self.last_epochs = dict(self.engine.epochs)
         is_clean = await self.engine.stop()
-        self.left_unstored = bool(self.engine._scribe._backlog._units)
+        self.left_unstored = bool(self.engine._scribe._units)
         await self.node.leave(is_clean=is_clean)
         await self.node.abandon()
 

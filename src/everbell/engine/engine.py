@@ -209,6 +209,7 @@ class Engine:
         Returns whether all of it ended in time. In any case nothing of them is written after this.
         """
         leaving = frozenset(partitions).intersection(self.epochs)
+        sending = self._lanes.sending(leaving)
         self._close(leaving)
         busy = []
         for entry in self.floor.of_partitions(leaving):
@@ -219,17 +220,20 @@ class Engine:
         try:
             async with asyncio.timeout(deadline_s):
                 await asyncio.gather(*busy)
+                for entry in sending:
+                    while entry.under_way:  # It was cancelled, and its request is on its way all the same.
+                        await until_settled(entry)
                 self._outcomes.flush()
                 await self._scribe.caught_up()
         except TimeoutError:
             pass
         left = self.floor.of_partitions(leaving)
         self.drop(leaving)
-        return not left
+        return not left and not any(entry.under_way for entry in sending)
 
     def busy(self, partitions: Container[int]) -> set[int]:
         """Those of the partitions that have something under way."""
-        entries = self.floor.of_partitions(partitions)
+        entries = [*self.floor.of_partitions(partitions), *self._lanes.sending(partitions)]
         return {entry.event.partition for entry in entries if entry.under_way or entry.phase is Phase.SETTLING}
 
     def _trace(self, tracing: Tracing) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from everbell.core.event import Event
 from everbell.engine.entry import Entry, Phase
+from everbell.stores.port import Move
 
 
 class Lane:
@@ -57,6 +60,16 @@ class Lane:
         if self.head is None or self.asking or self.away or self.marked or self.horizon is not None:
             return False
         return all(_is_plain(entry) for entry in (self.head, *self.line))
+
+
+def order_of(entry: Entry) -> int:
+    """Its place in the line."""
+    return entry.event.order
+
+
+def to_line(event: Event) -> Move:
+    """The change that sends an event to the line in the store."""
+    return Move(event, replace(event, state="waiting"))
 
 
 def _is_plain(entry: Entry) -> bool:

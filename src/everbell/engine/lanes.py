@@ -23,21 +23,19 @@ import asyncio
 from bisect import insort
 from collections.abc import Container, Mapping, Sequence
 
-from msgspec.structs import replace
-
 from everbell.clock import Clock
 from everbell.core.event import Event
 from everbell.core.keyfilter import KeyFilter
 from everbell.engine.dispatcher import Dispatcher
 from everbell.engine.entry import Entry, Phase
 from everbell.engine.floor import Floor
-from everbell.engine.lane import Lane
+from everbell.engine.lane import Lane, order_of, to_line
 from everbell.engine.left_lines import LeftLines
 from everbell.engine.loader import bury
 from everbell.engine.partition import Partition
 from everbell.engine.scribe import Scribe
 from everbell.errors import StoreError
-from everbell.stores.port import Block, Change, Move, Page, Refusal, Store, Unblock
+from everbell.stores.port import Block, Change, Page, Refusal, Store, Unblock
 
 LINE_IN_MEMORY = 64
 NOBODY = 0
@@ -109,7 +107,7 @@ class Lanes:
                 return
             self._ask(lane)
         if lane.asking or lane.horizon is None or event.order <= lane.horizon:
-            insort(lane.line, entry, key=_order)
+            insort(lane.line, entry, key=order_of)
             if len(lane.line) > self._line_max(lane) and not lane.asking:
                 self._mark_crowded(lane)
         else:
@@ -130,7 +128,7 @@ class Lanes:
         for follower in line:
             follower.phase = Phase.SETTLING
             if follower.event.state != "waiting":
-                changes.append(_to_line(follower.event))
+                changes.append(to_line(follower.event))
         return changes, line
 
     def ended(self, entry: Entry) -> None:
@@ -219,6 +217,11 @@ class Lanes:
             for each in (lane.head, *lane.line):
                 self._floor.put_away(each, lane.head.flow)
 
+    def sending(self, partitions: Container[int]) -> list[Entry]:
+        """Heads whose attempts are under way, also those that were cancelled meanwhile and have left memory."""
+        heads = (lane.head for lane in self._lanes.values() if lane.partition in partitions)
+        return [head for head in heads if head is not None and head.under_way]
+
     def _line_max(self, lane: Lane) -> int:
         return 0 if self._paused and (lane.tenant, lane.key) in self._paused else LINE_IN_MEMORY
 
@@ -250,7 +253,7 @@ class Lanes:
         return wait_ms
 
     def _advance(self, lane: Lane) -> None:
-        if lane.asking or (lane.away and (not lane.line or min(map(_order, lane.away)) < _order(lane.line[0]))):
+        if lane.asking or (lane.away and (not lane.line or min(map(order_of, lane.away)) < order_of(lane.line[0]))):
             return  # Whoever is awaited sets the line going.
         if lane.line:
             if not self._gives_way(lane):
@@ -298,7 +301,7 @@ class Lanes:
         """Send those to the store's line that came while it was read and have others before them there."""
         horizon = lane.horizon
         if horizon is not None:
-            line, lane.line = lane.line, [entry for entry in lane.line if _order(entry) <= horizon]
+            line, lane.line = lane.line, [entry for entry in lane.line if order_of(entry) <= horizon]
             for entry in line[len(lane.line) :]:
                 self._spill(lane, entry)
 
@@ -310,7 +313,7 @@ class Lanes:
             self._floor.forget(entry)
             return
         entry.phase = Phase.SETTLING
-        self._scribe.submit([_to_line(event)], lambda _: self._floor.forget(entry), must=True)
+        self._scribe.submit([to_line(event)], lambda _: self._floor.forget(entry), must=True)
 
     def _ask(self, lane: Lane) -> None:
         lane.asking = True
@@ -371,7 +374,7 @@ class Lanes:
                 held = self._floor.entries[event.sequence]
                 lane.horizon = event.order - 1
                 break
-            insort(lane.line, entry, key=_order)
+            insort(lane.line, entry, key=order_of)
         else:
             if not (page.more or missed):
                 lane.horizon = None
@@ -386,14 +389,6 @@ class Lanes:
     def _go_on(self, lane: Lane) -> None:
         if lane.head is None and self._lanes.get((lane.tenant, lane.key)) is lane:
             self._advance(lane)
-
-
-def _to_line(event: Event) -> Move:
-    return Move(event, replace(event, state="waiting"))
-
-
-def _order(entry: Entry) -> int:
-    return entry.event.order
 
 
 def _stored(refused: Mapping[int, Refusal] | StoreError) -> None:

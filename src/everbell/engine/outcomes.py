@@ -60,6 +60,7 @@ class Outcomes:
                 # later.
                 if entry.phase is Phase.GONE:
                     self._lanes.ended(entry)
+                    entry.wake_waiters()
                 else:
                     entry.unheard = outcome
             elif entry.phase is not Phase.GONE:  # If it is, its partition is another node's now, which tries again.

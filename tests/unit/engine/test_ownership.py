@@ -265,6 +265,26 @@ def test_cancelling_the_head_of_a_key_sets_nothing_going_in_a_partition_that_lea
     play_heirs(scene)
 
 
+@pytest.mark.parametrize(("deadline_s", "is_clean", "lasts_s"), [(5.0, True, 2.0), (0.5, False, 0.5)])
+def test_a_release_waits_for_the_request_of_a_head_that_was_cancelled(
+    deadline_s: float, is_clean: bool, lasts_s: float
+) -> None:
+    """It has left memory, but the next of its key must not begin before its request is over."""
+
+    async def scene(heirs: Heirs) -> None:
+        stage, loop = heirs.stage, asyncio.get_running_loop()
+        stage.receiver.takes_s = 3.0
+        head = await stage.schedule("head", key="k")
+        await asyncio.sleep(1)
+        await stage.engine.operations.cancel("default", head.id)
+        assert stage.engine.busy({0}) == {0}
+        began_s = loop.time()
+        assert await stage.engine.release([0], deadline_s) is is_clean
+        assert loop.time() - began_s == pytest.approx(lasts_s, abs=0.01)
+
+    play_heirs(scene)
+
+
 def test_what_a_worker_gives_back_during_the_release_is_for_the_next_owner() -> None:
     async def scene(heirs: Heirs) -> None:
         stage = heirs.stage

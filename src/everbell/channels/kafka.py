@@ -26,9 +26,8 @@ _DEADLINES_MS = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 60_
 """A producer has one deadline for all of its records: so there are a few, and a tenant gets the longest it allows."""
 
 MANY = 256
-"""So many records under way go together from then on. An idempotent producer has at most five requests under way, and
-while a sixth waits, librdkafka looks again and again whether it may go: with a request every 5 ms that took more
-CPU time than everything else we do for the records."""
+"""So many records under way go together from then on: with small requests librdkafka was seen to poll without a pause,
+presumably because an idempotent producer has at most five of them under way."""
 
 
 class KafkaChannel:

@@ -309,6 +309,27 @@ def test_an_event_may_begin_away_from_home(store: Store) -> None:
 # Guards and atomicity
 
 
+def test_preparing_changes_nothing_about_what_is_made(store: Store) -> None:
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        taken, old = event(1, id="order"), event(2, partition=1)
+        await make(store, epochs, Add(taken), Add(old))
+        # Worked out before the apply in between is made, and with a change that has to be compared with what is stored.
+        behind: list[Change] = [Add(event(3, id="order")), Add(event(4, partition=1)), finish(old)]
+        guarded: list[Change] = [replace(finish(taken), guarded=True), Add(event(5))]
+        never: list[Change] = [Add(event(6))]
+        for changes in (never, guarded, behind):
+            await store.prepare(changes)
+        assert await store.apply(behind, epochs) == {0: Refusal(taken)}
+        await store.prepare(guarded)
+        await make(store, epochs, Move(taken, replace(taken, version=2)))
+        await store.prepare(never)
+        assert await store.apply(guarded, epochs) == {0: Refusal(None)}
+        found = [each for p in range(PARTITIONS) for each in (await page_all(store, p, FAR, 10))[0]]
+        assert sorted(each.sequence for each in found) == [1, 4, 5]
+
+    play(store, scenario)
+
+
 def test_a_guarded_change_is_refused_when_the_event_is_no_longer_that(store: Store) -> None:
     async def scenario(store: Store, epochs: Epochs) -> None:
         first = event(1, id="order-1", key="k")

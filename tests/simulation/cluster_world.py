@@ -144,9 +144,7 @@ class ClusterWorld:
 
     async def _stop(self, node: RoughNode, drain_s: float) -> None:
         async with asyncio.timeout(60):
-            await node.stop(drain_s)
-        if node.left_unstored:
-            self._watch.given_up(node.last_epochs)
+            await node.stop(drain_s, self._watch.given_up)
         node.process.die()
 
     def _halted(self, node: RoughNode, halted: BaseException) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from everbell.cluster.node import ClusterNode
@@ -48,9 +48,6 @@ class RoughNode:
         self.store_watch: StoreWatch | None = None
         self.title = f"{process.name}#{boot}"
         self.stopping = False
-        self.last_epochs: dict[int, int] = {}
-        self.left_unstored = False
-        """It stopped while the store was away: what it heard last is attempted again."""
         self._around = around
         self._entropy = SeededEntropy(hash((seed, boot, int(process.name[1:]))))
 
@@ -80,17 +77,19 @@ class RoughNode:
         self.store_watch = StoreWatch(node, engine, peers, clock)
         self.store_watch.start()
 
-    async def stop(self, drain_s: float) -> None:
-        """Go in good order."""
+    async def stop(self, drain_s: float, given_up: Callable[[Mapping[int, int]], None]) -> None:
+        """Go in good order. `given_up` is told of partitions of which not all could be stored, before the log is: the
+        process may die right after that."""
         assert self.node is not None
         assert self.engine is not None
         self.stopping = True
         if self.store_watch is not None:
             await self.store_watch.stop()
         await self.node.drain(drain_s)
-        self.last_epochs = dict(self.engine.epochs)
+        epochs = dict(self.engine.epochs)
         is_clean = await self.engine.stop()
-        self.left_unstored = bool(self.engine._scribe._units)
+        if self.engine._scribe._backlog._units:
+            given_up(epochs)
         await self.node.leave(is_clean=is_clean)
         await self.node.abandon()
 

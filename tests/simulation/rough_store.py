@@ -7,6 +7,7 @@ writer has died.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -37,6 +38,8 @@ from tests.simulation.processes import Process, ProcessLoop, finished
 T = TypeVar("T")
 
 STORE = "store"
+GROUP_CHANGES = 6
+"""So few that groups form lines, and one is made ready while another is written."""
 
 
 @dataclass
@@ -136,7 +139,8 @@ class RoughStore:
     def __init__(self, server: StoreServer, network: Network, process: Process, writer: str) -> None:
         self.partitions = server.inner.partitions
         self.epoch = server.inner.epoch
-        self.group_changes = server.inner.group_changes
+        self.group_changes = GROUP_CHANGES
+        self.prepares = True
         self._server = server
         self._inner = server.inner
         self._network = network
@@ -153,6 +157,9 @@ class RoughStore:
     async def apply(self, changes: Sequence[Change], epochs: Mapping[int, int]) -> Mapping[int, Refusal]:
         claimed = dict(epochs)
         return await self._write(lambda: self._server.apply(changes, claimed, self._writer))
+
+    async def prepare(self, changes: Sequence[Change]) -> None:
+        await asyncio.sleep(0)
 
     async def page(
         self, partition: int, after: int, until_at: int, limit: int, without: Collection[tuple[str, str]] = ()

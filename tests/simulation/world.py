@@ -30,6 +30,7 @@ from everbell.stores.port import Change, Filter, Refusal, Store
 from everbell.testing import VirtualClock
 from tests.checker import Asked, Checker, Seen
 from tests.simulation.pausing import Pausing, planned
+from tests.simulation.rough_store import GROUP_CHANGES
 
 HEALED_MINUTES = 180
 BLOCKING = Tenant(retry=Retry(8, 200, 5_000), in_flight=4)
@@ -96,7 +97,8 @@ class RoughStore:
     def __init__(self, inner: Store, dice: random.Random, full: float) -> None:
         self.inner = inner
         self.partitions = inner.partitions
-        self.group_changes = inner.group_changes
+        self.group_changes = GROUP_CHANGES
+        self.prepares = True
         self._dice = dice
         self.full = full
         self.refused = 0
@@ -113,6 +115,9 @@ class RoughStore:
         result = await self.inner.apply(changes, epochs)
         await asyncio.sleep(self._dice.expovariate(200))
         return result
+
+    async def prepare(self, changes: Sequence[Change]) -> None:
+        await asyncio.sleep(self._dice.expovariate(500))
 
     async def page(self, *arguments: object) -> object:
         return await self._slowly(self.inner.page, *arguments)

@@ -1,8 +1,11 @@
 """The one task that writes to the store and loads from it.
 
 Changes that arrive while a write is under way form the next group, so a thousand of them share one fsync and one
-alone waits for nobody. Reads that decide what is in memory go through the same line, one operation at a time: what a
-read returns and what is stored right after it can never be seen in the wrong order, on any store.
+alone waits for nobody. A store far away has something to work out before it sends a group: while there is much to
+write, the next group is made ready during a write, and sent before those of the last one are told; reads end that.
+
+Reads that decide what is in memory go through the same line, one operation at a time: what a read returns and what is
+stored right after it can never be seen in the wrong order, on any store.
 
 When the disk is full or the store is away, what users ask for is refused and what has already happened (outcomes of
 attempts) is kept and tried again; when the store is broken, nothing more is written and the engine is told to end. When
@@ -16,15 +19,14 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from math import inf
 from typing import Any
 
-from everbell.errors import Fenced, Overloaded, StoreBroken, StoreError, StoreFull, StoreUnavailable
+from everbell.engine.backlog import Backlog, Done, Group
+from everbell.errors import Fenced, StoreBroken, StoreError, StoreFull, StoreUnavailable
 from everbell.stores.port import Change, Refusal, Store
 from everbell.stores.semantics import partition_of_change
-
-Done = Callable[[Mapping[int, Refusal] | StoreError], None]
-"""Told when a unit was stored, with the refused changes by their index in the unit; or why it was not."""
 
 Read = Callable[[], Awaitable[object]]
 
@@ -34,7 +36,6 @@ READS_PER_WRITE = 2
 ASKED_PER_WRITE = 64
 """The same for what somebody waits for: a change that a user makes begins with the read of one event, so this many of
 them share a write."""
-INTAKE_CHANGES_MAX = 50_000
 TURNS_GIVEN = 4
 """While due events have no room in memory, this many turns of the loop go to those that have, before new events are
 stored: else whatever comes in faster than it goes out would have to be read again."""
@@ -45,25 +46,6 @@ _ANSWER_S = 3.0
 
 def _ignore(error: StoreError) -> None:
     """Nobody waits for the read."""
-
-
-class Unit:
-    """Changes that are stored in one atomic write.
-
-    `must` marks what has happened already and cannot be refused, `is_new` what only adds events. Those that are
-    submitted have a `number`, by which reads know what they have to come after.
-    """
-
-    __slots__ = ("changes", "done", "is_new", "must", "number")
-
-    def __init__(
-        self, changes: Sequence[Change], done: Done, *, must: bool, is_new: bool = False, number: int = 0
-    ) -> None:
-        self.changes = changes
-        self.done = done
-        self.must = must
-        self.is_new = is_new
-        self.number = number
 
 
 class Scribe:
@@ -80,15 +62,14 @@ class Scribe:
         self._epochs = epochs
         self._on_broken = on_broken
         self._on_fenced = on_fenced
-        self._units: deque[Unit] = deque()
-        self._intake: deque[Unit] = deque()
-        self._intake_size = 0
+        self._backlog = Backlog()
+        self._ready: Group | None = None
+        """What is written next, if that has been decided."""
+        self._under_way: Group | None = None
+        """What is being written."""
         self._reads: deque[tuple[int, Read, Callable[[StoreError], None]]] = deque()
-        self._submitted = 0
         self._stored = 0
         """All units up to this number are stored, or were refused."""
-        self._group: list[Unit] = []
-        """What is being written."""
         self._full: StoreFull | StoreUnavailable | None = None
         """Why nothing can be stored for the moment."""
         self._full_since_s = 0.0
@@ -96,6 +77,8 @@ class Scribe:
         self._full_until_s = 0.0
         """When it is worth a try again."""
         self._idle_work: Callable[[], Read | None] = lambda: None
+        self._idle: Read | None = None
+        """Idle work that has been decided on."""
         self._is_crowded: Callable[[], bool] = lambda: False
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -112,8 +95,7 @@ class Scribe:
         """Store changes of events that are known already, and call back."""
         if self._broken is not None and not must:
             raise self._broken
-        self._submitted += 1
-        self._units.append(Unit(changes, done, must=must, number=self._submitted))
+        self._backlog.submit(changes, done, must=must)
         self._wake.set()
 
     def take_in(self, changes: Sequence[Change], done: Done) -> None:
@@ -123,10 +105,7 @@ class Scribe:
         `Overloaded` when too many are waiting already, `StoreFull` and `StoreUnavailable`.
         """
         self._check_room()
-        if self._intake_size >= INTAKE_CHANGES_MAX:
-            raise Overloaded("the store is too slow for what comes in; nothing of this request was stored")
-        self._intake.append(Unit(changes, done, must=False, is_new=True))
-        self._intake_size += len(changes)
+        self._backlog.take_in(changes, done)
         self._wake.set()
 
     def read(self, operation: Read, failed: Callable[[StoreError], None] = _ignore) -> None:
@@ -134,7 +113,7 @@ class Scribe:
         if self._broken is not None:
             failed(self._broken)
             return
-        self._reads.append((self._submitted, operation, failed))
+        self._reads.append((self._backlog.submitted, operation, failed))
         self._wake.set()
 
     async def caught_up(self) -> None:
@@ -171,9 +150,9 @@ class Scribe:
             while self._may_write() or not self._stopping:
                 if self._may_write():
                     # Whoever is about to ask in this turn of the loop shares the fsync.
-                    for _ in range(TURNS_GIVEN if self._intake and self._is_crowded() else 1):
+                    for _ in range(TURNS_GIVEN if self._backlog.intake and self._is_crowded() else 1):
                         await asyncio.sleep(0)
-                    await self._write(self._next_group())
+                    await self._write()
                 if not await self._read_some() and not self._may_write() and not self._stopping:
                     await self._rest()
         except Exception as broken:
@@ -226,7 +205,7 @@ class Scribe:
         return left_s if left_s > 0.001 else 0.0
 
     def _may_write(self) -> bool:
-        if not self._units and not self._intake:
+        if not self._backlog and self._ready is None:
             return False
         if self._stopping and self._full is not None and self._full_until_s > 0:
             return False  # There is no room: what is left is attempted again after the restart, its outcome unknown.
@@ -234,51 +213,84 @@ class Scribe:
 
     def _next_read(self) -> tuple[Read, Callable[[StoreError], None]] | None:
         """What was asked for, once all that was submitted before it is stored; or idle work."""
-        if self._reads:
-            after, read, failed = self._reads[0]
-            if after <= self._stored:
-                self._reads.popleft()
-                return read, failed
-        idle_work = None if self._stopping else self._idle_work()
+        if self._is_asked():
+            _, read, failed = self._reads.popleft()
+            return read, failed
+        idle_work, self._idle = self._idle_read(), None
         return None if idle_work is None else (idle_work, _ignore)
 
-    def _next_group(self) -> list[Unit]:
-        group: list[Unit] = []
-        size, enough = 0, self._store.group_changes
-        while self._units and size < enough:
-            unit = self._units.popleft()
-            size += len(unit.changes)
-            group.append(unit)
-        outcomes = size
-        while self._intake and (size < enough or size == outcomes):  # One at least, however long a backlog takes.
-            unit = self._intake.popleft()
-            size += len(unit.changes)
-            self._intake_size -= len(unit.changes)
-            group.append(unit)
-        return group
+    def _wants_read(self) -> bool:
+        """Whether there is a read to do now."""
+        return self._is_asked() or self._idle_read() is not None
 
-    async def _write(self, group: list[Unit]) -> None:
-        self._group = group
-        changes: list[Change] = []
-        for unit in group:
-            changes.extend(unit.changes)
+    def _idle_read(self) -> Read | None:
+        """Idle work; what has been decided on stays until it is done."""
+        if self._stopping:
+            return None
+        self._idle = self._idle or self._idle_work()
+        return self._idle
+
+    async def _write(self) -> None:
+        """Write a group, and the next one right behind it as long as one is ready by then and no read waits."""
+        group = self._take_ready() or self._backlog.next_group(self._store.group_changes)
+        refused = await self._written(group)
+        while self._ready is not None and not self._wants_read():
+            following = self._take_ready()
+            assert following is not None
+            writing = asyncio.get_running_loop().create_task(self._written(following))
+            try:
+                for tell in _reports(group, refused):
+                    await asyncio.sleep(0)  # The store is at work on the next one, and may have to be answered.
+                    tell()
+                group, refused = following, await writing
+            finally:
+                writing.cancel()
+        for tell in _reports(group, refused):
+            tell()
+
+    def _take_ready(self) -> Group | None:
+        ready, self._ready = self._ready, None
+        return ready
+
+    async def _written(self, group: Group) -> Mapping[int, Refusal] | None:
+        """Write a group; returns what was refused of it, or None when that was not written, and others were told."""
+        self._under_way = group
         try:
             with self._watched():
-                refused = await self._apply(changes)
+                refused = await self._while_preparing(self._apply(group.changes))
         except StoreUnavailable as away:
-            self._group = []
             self._pause(away)
-            self._hold(group, away, refuse_changes=True)
+            self._hold(away, refuse_changes=True)
+            return None
         except StoreFull as full:
-            self._group = []
             # New events are refused first, for there may be room for everything else: the store keeps some in reserve.
-            had_new = any(unit.is_new for unit in group)
+            had_new = any(unit.is_new for unit in group.units)
             self._fail(full, 0.0 if had_new else _now_s() + _FULL_RETRY_S)
-            self._hold(group, full, refuse_changes=not had_new)
-        else:
-            self._group = []
-            self._full = None
-            self._report(group, refused)
+            self._hold(full, refuse_changes=not had_new)
+            return None
+        self._under_way = None
+        self._full = None
+        self._stored = self._backlog.stored(self._ready)
+        return refused
+
+    async def _while_preparing(self, apply: Awaitable[Mapping[int, Refusal]]) -> Mapping[int, Refusal]:
+        """Wait for a write. Where that pays, the next group is made ready meanwhile."""
+        enough = self._store.group_changes
+        if not self._store.prepares:
+            return await apply
+        writing = asyncio.ensure_future(apply)
+        writing.add_done_callback(lambda _: self._wake.set())
+        try:
+            while not writing.done():
+                if self._ready is None and self._backlog.size >= enough // 2 and not self._is_crowded():
+                    self._ready = following = self._backlog.next_group(enough)
+                    await self._store.prepare(following.changes)
+                else:
+                    self._wake.clear()
+                    await self._wake.wait()
+            return writing.result()
+        finally:
+            writing.cancel()
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
@@ -295,17 +307,22 @@ class Scribe:
         """The store does not answer. What it was given may be stored or not; what waits behind that is not."""
         away = StoreUnavailable("the store does not answer")
         self._fail(away, inf)
-        waiting = list(self._intake)
-        self._intake.clear()
-        self._intake_size = 0
-        for unit in waiting:
+        self._put_back_ready()
+        for unit in self._backlog.take_new():
             unit.done(away)
+
+    def _put_back_ready(self) -> None:
+        ready = self._take_ready()
+        if ready is not None:
+            self._backlog.put_back(ready)
 
     def _give_up(self, broken: StoreError) -> None:
         """Tell everybody who waits that the outcome is unknown. What has happened already is left as it is stored."""
-        for unit in (*self._group, *self._units, *self._intake):
-            if not unit.must:
-                unit.done(broken)
+        self._put_back_ready()
+        if self._under_way is not None:
+            self._backlog.put_back(self._under_way)
+        for unit in self._backlog.take_refusable():
+            unit.done(broken)
         for _, _, failed in self._reads:
             failed(broken)
 
@@ -338,25 +355,26 @@ class Scribe:
             self._full_since_s = _now_s()
         self._full, self._full_until_s = why, until_s
 
-    def _hold(self, group: list[Unit], full: StoreError, *, refuse_changes: bool) -> None:
-        """Refuse what can be refused, and keep the rest, in its order, for another try."""
-        waiting = [*group, *self._units, *self._intake]
-        kept = [unit for unit in waiting if not unit.is_new and (unit.must or not refuse_changes)]
-        self._units = deque(kept)
-        self._intake.clear()
-        self._intake_size = 0
-        self._stored = self._units[0].number - 1 if self._units else self._submitted
-        for unit in waiting:
-            if unit.is_new or (refuse_changes and not unit.must):
-                unit.done(full)
+    def _hold(self, full: StoreError, *, refuse_changes: bool) -> None:
+        """Nothing was written. Refuse what can be refused, and keep the rest, in its order, for another try."""
+        self._put_back_ready()
+        assert self._under_way is not None, "it is what was not written"
+        self._backlog.put_back(self._under_way)
+        self._under_way = None
+        refused = self._backlog.take_refusable() if refuse_changes else self._backlog.take_new()
+        self._stored = self._backlog.stored()
+        for unit in refused:
+            unit.done(full)
 
-    def _report(self, group: list[Unit], refused: Mapping[int, Refusal]) -> None:
-        self._stored = self._units[0].number - 1 if self._units else self._submitted
-        start = 0
-        for unit in group:
-            end = start + len(unit.changes)
-            unit.done({i - start: refused[i] for i in range(start, end) if i in refused} if refused else refused)
-            start = end
+
+def _reports(group: Group, refused: Mapping[int, Refusal] | None) -> Iterator[Callable[[], None]]:
+    """What tells those of a group that was written, unit by unit."""
+    start = 0
+    for unit in group.units if refused is not None else ():
+        end = start + len(unit.changes)
+        own = {i - start: refused[i] for i in range(start, end) if i in refused} if refused else {}
+        yield partial(unit.done, own)
+        start = end
 
 
 def failing(future: asyncio.Future[Any]) -> Callable[[StoreError], None]:

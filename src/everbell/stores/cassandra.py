@@ -58,6 +58,7 @@ class CassandraStore:
     partitions: int
     epoch: int
     group_changes = 3_000
+    prepares = False
 
     def __init__(
         self,
@@ -274,6 +275,9 @@ class CassandraStore:
                 await self._journal.run(rows, (self._link.floor,), partial(self._tallies.update, tallies))
         except (StoreError, Revoked, Ended):
             self._buckets.forget()  # As above.
+
+    async def prepare(self, changes: Sequence[Change]) -> None:
+        """See the port."""
 
     async def page(
         self, partition: int, after: int, until_at: int, limit: int, without: Collection[tuple[str, str]] = ()

@@ -41,6 +41,7 @@ class MemoryStore:
     """See the port."""
 
     group_changes = 1_000
+    prepares = False
 
     def __init__(self, partitions: int = 256) -> None:
         self.partitions = partitions
@@ -150,6 +151,9 @@ class MemoryStore:
         if shelf[index : index + 1] == [place]:
             del shelf[index]
         self._shelves.events.pop(event.sequence, None)
+
+    async def prepare(self, changes: Sequence[Change]) -> None:
+        """See the port."""
 
     async def page(
         self, partition: int, after: int, until_at: int, limit: int, without: Collection[tuple[str, str]] = ()

@@ -166,6 +166,9 @@ class Store(Protocol):
     group_changes: int
     """How many changes make a good apply: more would save little, and hold up whoever waits for the next."""
 
+    prepares: bool
+    """Whether `prepare` does anything."""
+
     async def claim(self, cluster: str) -> int:
         """Belong to a cluster, once and for all: the first that claims it.
 
@@ -186,6 +189,13 @@ class Store(Protocol):
     async def apply(self, changes: Sequence[Change], epochs: Mapping[int, int]) -> Mapping[int, Refusal]:
         """Make the changes, durably, as the owner by these epochs. Returns the refused ones by index; the others were
         made.
+        """
+        ...
+
+    async def prepare(self, changes: Sequence[Change]) -> None:
+        """Get ready for the next `apply`, which will have this list, perhaps: what can be worked out without the store.
+
+        It may be called while another apply is under way.
         """
         ...
 

@@ -49,6 +49,7 @@ class PostgresStore:
     partitions: int
     epoch: int
     group_changes = 3_000
+    prepares = True
 
     def __init__(
         self,
@@ -74,6 +75,7 @@ class PostgresStore:
         self._link = Link(address, entropy)
         self._readers = Links(address, entropy, _READERS)
         self._operations = Operations(self._link, address, int.from_bytes(entropy.nonce()[:7], "big"))
+        self._prepared: Batch | None = None
         self._lock = asyncio.Lock()
 
     async def claim(self, cluster: str) -> int:
@@ -98,14 +100,22 @@ class PostgresStore:
             # Nobody else can change what is read here as long as the epochs are in force.
             guarded = await self._read_guarded(changes)
             looked: Looked = {}
-            for _ in range(_TRIES):
+            batch = self._prepared
+            if batch is None or batch.changes is not changes:
                 batch = await _build(changes, looked, guarded)
+            for _ in range(_TRIES):
                 outcome = await self._operations.apply(batch, claimed, relaxed=self._is_relaxed(changes))
                 raise_if_fenced(outcome.fenced)
                 if not outcome.is_taken:
                     return batch.refusals
                 looked = await self._link.ask(partial(look_up, names=_given_names(changes)))
+                batch = await _build(changes, looked, guarded)
         raise StoreUnavailable("others keep taking the same ids at the same time: try again")
+
+    async def prepare(self, changes: Sequence[Change]) -> None:
+        """See the port."""
+        if not any(change.guarded for change in changes if isinstance(change, (Move, Finish))):
+            self._prepared = await _build(changes, {}, {})
 
     async def _read_guarded(self, changes: Sequence[Change]) -> Mapping[Spot, Event]:
         named = [change.before for change in changes if isinstance(change, (Move, Finish)) and change.guarded]

@@ -61,6 +61,7 @@ class RocksdbStore:
     partitions: int
     epoch: int
     group_changes = 1_000
+    prepares = False
 
     def __init__(
         self,
@@ -167,6 +168,9 @@ class RocksdbStore:
                 else:
                     await self._sync()
             return batch.refusals
+
+    async def prepare(self, changes: Sequence[Change]) -> None:
+        """See the port."""
 
     async def page(
         self, partition: int, after: int, until_at: int, limit: int, without: Collection[tuple[str, str]] = ()

@@ -75,7 +75,7 @@ class Batch:
         self.heads: dict[tuple[int, str, str], int | None] = {}
         self.counts: dict[str, Tally] = {}
         """What to add to each tenant's counts."""
-        self._changes = changes
+        self.changes = changes
         self._looked = looked
         self._guarded = guarded
         self._view = View(changes, self.refusals)
@@ -85,13 +85,13 @@ class Batch:
         """Take in some of the changes, in order."""
         while start < stop:
             start = (
-                self._fill_ends(start, stop) if type(self._changes[start]) is Finish else self._fill_rest(start, stop)
+                self._fill_ends(start, stop) if type(self.changes[start]) is Finish else self._fill_rest(start, stop)
             )
 
     def _fill_rest(self, start: int, stop: int) -> int:
         """Take in changes up to one that ends an event; returns where that is."""
         # This loop runs for every event that is ever scheduled: it calls no more than it must.
-        scheduled, changes, row = self.scheduled.rows, self._changes, encode
+        scheduled, changes, row = self.scheduled.rows, self.changes, encode
         tenant, tally = None, [0]
         for index in range(start, stop):
             change = changes[index]
@@ -116,7 +116,7 @@ class Batch:
     def _fill_ends(self, start: int, stop: int) -> int:
         """Take in changes as long as they end events; returns where that ends."""
         # As above: it is `_finish` for events that came once and never moved.
-        ends, changes, row = self.ends, self._changes, encode
+        ends, changes, row = self.ends, self.changes, encode
         scheduled, gone = self.scheduled.rows, self.scheduled.gone
         keep_until_at, hour, head, tenant, tally = -1, 0, b"", None, [0]
         for index in range(start, stop):

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from everbell.core.event import Event
-from everbell.engine import scribe as scribe_module
+from everbell.engine import backlog
 from everbell.engine.scribe import GROUP_CHANGES_MAX, TURNS_GIVEN, Scribe
 from everbell.errors import Overloaded, StoreBroken, StoreError, StoreFull, StoreUnavailable
-from everbell.stores.port import Add, Refusal
+from everbell.stores.port import Add, Change, Refusal
 from everbell.testing import VirtualClock, run_virtual
 from tests.conformance.stores import event
 from tests.unit.engine.stage import WatchedStore
@@ -192,7 +193,7 @@ def test_a_read_runs_after_everything_that_was_submitted_before_it() -> None:
 
 
 def test_too_much_at_once_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scribe_module, "INTAKE_CHANGES_MAX", 100)
+    monkeypatch.setattr(backlog, "INTAKE_CHANGES_MAX", 100)
 
     async def scene(desk: Desk) -> None:
         desk.take_in(100)
@@ -399,3 +400,195 @@ def test_idle_work_is_done_when_there_is_room() -> None:
         await desk.scribe.stop()
 
     run_virtual(main)
+
+
+# A store that prepares
+
+
+class PreparingDesk(Desk):
+    """A store for which ten changes make a group, and which says what it was asked to prepare."""
+
+    def __init__(self, partitions: int = 1) -> None:
+        super().__init__(partitions)
+        self.store.prepares = True
+        self.store.group_changes = 10
+        self.prepared: list[Sequence[Change]] = []
+        self.store.prepare = self._prepare  # type: ignore[method-assign]
+
+    async def _prepare(self, changes: Sequence[Change]) -> None:
+        self.prepared.append(changes)
+        await asyncio.sleep(0.001)
+
+
+def prepared(scene: Callable[[PreparingDesk], Coroutine[Any, Any, None]]) -> None:
+    async def main(clock: VirtualClock) -> None:
+        desk = PreparingDesk()
+        await desk.store.raise_fence(desk.epochs)
+        desk.scribe.start(lambda: None)
+        await scene(desk)
+        await desk.scribe.stop()
+
+    run_virtual(main)
+
+
+def test_the_next_group_is_made_ready_while_one_is_written() -> None:
+    async def scene(desk: PreparingDesk) -> None:
+        desk.submit()
+        await asyncio.sleep(0.005)
+        desk.submit(4)
+        await asyncio.sleep(0.001)
+        assert not desk.prepared, "it does not pay yet"
+        desk.submit(4)
+        await asyncio.sleep(0.1)
+
+        assert [list(group) for group in desk.prepared] == desk.store.applied[1:]
+        assert desk.sizes == [1, 8]
+        assert desk.told == [{}] * 3
+
+    prepared(scene)
+
+
+def test_what_is_ready_goes_to_the_store_before_those_of_the_last_group_are_told() -> None:
+    async def scene(desk: PreparingDesk) -> None:
+        begun: list[int] = []
+        wait = desk.store.before_apply
+        assert wait is not None
+
+        async def begin() -> None:
+            begun.append(len(desk.told))
+            await wait()
+
+        desk.store.before_apply = begin
+        for _ in range(5):
+            desk.submit(5)
+        await asyncio.sleep(0.1)
+
+        assert desk.sizes == [10, 10, 5]
+        # One of the last group is told meanwhile, as to begin takes two turns of the loop.
+        assert begun == [0, 1, 3]
+        assert desk.told == [{}] * 5
+
+    prepared(scene)
+
+
+@pytest.mark.parametrize("fault", [StoreUnavailable("away"), StoreFull("full")])
+def test_what_is_ready_behind_a_write_that_failed_keeps_its_place(fault: StoreError) -> None:
+    async def scene(desk: PreparingDesk) -> None:
+        desk.submit(10)
+        await asyncio.sleep(0.005)
+        desk.submit(5)
+        desk.take_in(5)
+        desk.submit(5, must=False)
+        await asyncio.sleep(0.002)
+        assert len(desk.prepared) == 1
+        desk.store.fault = fault
+        await asyncio.sleep(0.1)
+        assert desk.told == [fault, fault]
+        desk.store.fault = None
+        await asyncio.sleep(1)
+
+        sequences = [change.event.sequence for group in desk.store.applied for change in group]  # type: ignore[union-attr]
+        assert sequences == [*range(1, 16)]
+        assert desk.told == [fault, fault, {}, {}]
+
+    prepared(scene)
+
+
+def test_reads_come_after_all_that_was_submitted_before_them_also_what_is_ready() -> None:
+    async def scene(desk: PreparingDesk) -> None:
+        seen: list[int] = []
+        for _ in range(6):
+            desk.submit(5)
+
+        async def read() -> None:
+            seen.append(sum(desk.sizes))
+
+        desk.scribe.read(read)
+        await asyncio.sleep(0.015)
+        desk.submit(5)
+        await asyncio.sleep(0.1)
+
+        assert len(seen) == 1
+        assert seen[0] >= 30
+
+    prepared(scene)
+
+
+def test_idle_work_comes_between_groups_that_are_ready() -> None:
+    async def main(clock: VirtualClock) -> None:
+        desk = PreparingDesk()
+        await desk.store.raise_fence(desk.epochs)
+        seen: list[tuple[int, int]] = []
+
+        async def work() -> None:
+            seen.append((sum(desk.sizes), len(desk.told)))
+
+        desk.scribe.start(lambda: work if sum(desk.sizes) in (20, 30) and len(seen) < 3 else None)
+        for _ in range(8):
+            desk.submit(5)
+        await asyncio.sleep(0.1)
+
+        assert seen == [(20, 4), (20, 4), (30, 6)], "all that is stored was told before"
+        await desk.scribe.stop()
+
+    run_virtual(main)
+
+
+def test_new_events_that_are_ready_are_refused_when_the_store_does_not_answer() -> None:
+    async def scene(desk: PreparingDesk) -> None:
+        answers = asyncio.Event()
+        desk.store.before_apply = answers.wait
+        desk.submit(10)
+        await asyncio.sleep(0.005)
+        desk.take_in(10)
+        await asyncio.sleep(5)
+
+        assert len(desk.prepared) == 1
+        assert [type(told) for told in desk.told] == [StoreUnavailable]
+        answers.set()
+        await asyncio.sleep(0.1)
+        assert desk.sizes == [10]
+        assert desk.told[1:] == [{}]
+
+    prepared(scene)
+
+
+def test_when_the_store_breaks_those_that_are_ready_are_told() -> None:
+    async def scene(desk: PreparingDesk) -> None:
+        desk.submit(10, must=False)
+        await asyncio.sleep(0.005)
+        desk.submit(10, must=False)
+        await asyncio.sleep(0.002)
+        desk.store.fault = StoreBroken("broken")
+        await asyncio.sleep(0.1)
+
+        assert desk.told == [desk.store.fault] * 2
+        assert desk.broken == [desk.store.fault]
+
+    prepared(scene)
+
+
+def test_a_write_that_fails_while_the_scribe_is_stopped_is_no_surprise_to_anybody() -> None:
+    async def scene(desk: PreparingDesk) -> None:
+        loop = asyncio.get_running_loop()
+        surprises: list[dict[str, Any]] = []
+        loop.set_exception_handler(lambda _, context: surprises.append(context))
+
+        def stop() -> None:
+            assert desk.scribe._task is not None
+            desk.scribe._task.cancel()
+            desk.scribe._task = None
+
+        async def fail() -> None:
+            await asyncio.sleep(0.01)
+            loop.call_soon(stop)
+            raise StoreUnavailable("away")
+
+        desk.store.before_apply = fail
+        desk.submit()
+        await asyncio.sleep(0.1)
+        gc.collect()  # That is when Python complains of what nobody saw.
+
+        assert surprises == []
+
+    prepared(scene)

@@ -118,5 +118,5 @@ SAFEGUARDS: list[tuple[Safeguard, tuple[str, ...], ClusterOptions]] = [
     (what_is_stored_is_never_pushed, ("stuck", "lost"), ClusterOptions(faults_a_minute=0)),
     (anybody_takes_anything, ("epoch", "owner", "stuck", "lost"), _MOVES),
     (who_is_out_goes_on, ("outlived", "overlap", "ended"), _PAUSES),
-    (nobody_gives_way, ("stuck",), ClusterOptions(events=40, minutes=1.0, faults_a_minute=0)),
+    (nobody_gives_way, ("stuck",), ClusterOptions(events=120, minutes=1.0, faults_a_minute=0)),
 ]

@@ -4,7 +4,8 @@ Rules:
 - A free connection and a waiting exchange never exist side by side: whoever becomes free takes the longest
   waiting one.
 - There are never more connections and attempts to connect than allowed, nor more attempts than exchanges
-  waiting.
+  waiting, nor than there are connections already, beyond a few. A hundred requests to a new peer would make a
+  hundred connections, one after the other, before the first of them was used; over the first few they are soon done.
 - An attempt to connect belongs to nobody: its connection serves whoever waits longest by then, its failure
   ends whoever waits longest. An attempt that takes too long is given up silently; the exchanges have
   deadlines of their own.
@@ -29,6 +30,8 @@ from everbell.core.url import authority_of
 # that got stuck.
 DIAL_S_MIN = 1.0
 DIAL_S_MAX = 10.0
+DIALS_MIN = 8
+"""So many attempts to connect there may be at a time, and as many as there are connections."""
 
 Endpoint = tuple[str, str, int]
 """Scheme, host and port."""
@@ -158,9 +161,9 @@ class Origin(Expiring):
 
     def _grow(self, timeout_s: float) -> None:
         """Start as many attempts to connect as there are exchanges waiting, if there may be as many."""
-        shared = self._shared
-        room = shared.connections_max - len(self._connections) - len(self._dials)
-        for _ in range(min(room, len(self._waiting) - len(self._dials))):
+        shared, connected = self._shared, len(self._connections)
+        wanted = min(len(self._waiting), shared.connections_max - connected, max(DIALS_MIN, connected))
+        for _ in range(wanted - len(self._dials)):
             task = shared.loop.create_task(shared.dialler.dial(*self._endpoint, lambda: HttpConnection(self)))
             self._dials[task] = dial = _Dial(task)
             shared.deadlines.add(dial, shared.now() + min(max(timeout_s, DIAL_S_MIN), DIAL_S_MAX))

@@ -155,7 +155,7 @@ class Engine:
         engine = cls(store, channels, queues, tenants, clock, entropy, settings, broken)
         if tracing is not None:
             engine._trace(tracing)
-        engine._scribe.start(engine._loader.next_read, lambda: bool(engine.floor.starved))
+        engine._scribe.start(engine._loader.next_read, lambda: bool(engine.floor.starved), engine._outcomes.flush)
         try:
             await engine.take(dict.fromkeys(range(store.partitions), store.epoch + 1) if epochs is None else epochs)
         except BaseException:

@@ -34,6 +34,9 @@ BACK_EVENTS_MIN = 4
 """About how many events one partition yields at least when the loader goes back: fewer are not worth a read."""
 PARTITIONS_AT_ONCE = 32
 """How many partitions one read goes through, when they have little each: a busy scribe does one read for each write."""
+AHEAD_EVENTS = 128
+"""How many events one read yields that is ahead of the time: there is no hurry, and an embedded store reads on the
+loop, where whatever is due meanwhile has to wait."""
 CATCH_UP_PAGES = 16
 CATCH_UP_MS = 8
 """How long a front that is behind the time may read before the scribe writes again."""
@@ -104,7 +107,7 @@ class Loader:
             return None
         if next_at < now:
             return partial(self._catch_up, min(until_at, self._step_for(next_at)))
-        return partial(self._read_fronts, until_at)
+        return partial(self._read_fronts, until_at, min(AHEAD_EVENTS, self._page_events))
 
     def _step_for(self, next_at: int) -> int:
         """The end of the step in which the oldest event lies that is past due and was not read yet."""
@@ -123,29 +126,29 @@ class Loader:
         before it goes out."""
         end_ms = self._clock.elapsed_ms() + CATCH_UP_MS
         for _ in range(CATCH_UP_PAGES):
-            if not await self._read_fronts(until_at) or self._clock.elapsed_ms() >= end_ms:
+            if not await self._read_fronts(until_at, self._page_events) or self._clock.elapsed_ms() >= end_ms:
                 return
             await asyncio.sleep(0)
 
-    async def _read_fronts(self, until_at: int) -> bool:
-        """Read about one page, from as many partitions as it takes; returns whether there may be more."""
+    async def _read_fronts(self, until_at: int, events: int) -> bool:
+        """Read about so many events, from as many partitions as it takes; returns whether there may be more."""
         rows = 0
         for _ in range(PARTITIONS_AT_ONCE):
             partition = min(self._owned, key=_next_at, default=None)
             if partition is None or partition.next_at > until_at:
                 return False
-            if rows >= self._page_events:
+            if rows >= events:
                 break
-            rows += await self._read_front(partition, until_at)
+            rows += await self._read_front(partition, until_at, events)
         return True
 
-    async def _read_front(self, partition: Partition, until_at: int) -> int:
-        """Read on in a partition; returns how many events that was worth."""
+    async def _read_front(self, partition: Partition, until_at: int, events: int) -> int:
+        """Read on in a partition, so many at most; returns how many events that was worth."""
         epoch = partition.epoch
         # What stays behind a skip is not even read: a herd that does not fit into memory lies between all the others.
         # Where somebody has no room and nobody has a skip yet, a short page tells whose events lie here.
         unwanted = partition.unwanted()
-        limit = self._page_events if partition.skips or not self._floor.starved else max(self._page_events // 8, 1)
+        limit = events if partition.skips or not self._floor.starved else max(events // 8, 1)
         page = await self._store.page(partition.index, partition.checkpoint, until_at, limit, unwanted)
         await self._bury(page)
         if partition.epoch != epoch or not partition.is_open:

@@ -1,7 +1,8 @@
 """Outcomes: every attempt that is over becomes a stored change, and only then does the event move on.
 
 The next event of a key starts after the end of the one before it is durable, so a crash between the two can repeat
-the last delivery but never reorder the key.
+the last delivery but never reorder the key. What nobody waits for, the end of an event without a key, may wait for
+others for a moment: ten events due in each millisecond would have to share their fsync with nobody else.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from everbell.engine.meter import Meter
 from everbell.engine.scribe import GROUP_CHANGES_MAX, Scribe
 from everbell.entropy import Entropy
 from everbell.stores.port import Add, Block, Change, Finish, Move
+
+GATHER_S = 0.005
+"""How long an end for which nobody waits may wait for others, unless something is written anyway."""
+_GATHERED_MAX = 256
 
 _Settled = tuple[Entry, Event | None, bool]
 """Once an outcome is stored: the entry that leaves memory, the attempt or occurrence that comes next, and whether the
@@ -48,6 +53,8 @@ class Outcomes:
         self._ended: list[Entry] = []
         """Those that just leave memory, once their end is stored."""
         self._settled: list[_Settled] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_soon = False
 
     def settled(self, entries: Sequence[Entry], outcome: Outcome) -> None:
         """Attempts are over, with the same outcome."""
@@ -91,8 +98,6 @@ class Outcomes:
         """
         others: list[Entry] = []
         ended, changes, settling, gone = self._ended, self._changes, Phase.SETTLING, Phase.GONE
-        if not (ended or self._settled):
-            asyncio.get_running_loop().call_soon(self.flush)
         for entry in entries:
             event = entry.event
             if event.key is not None or event.repeat is not None or entry.doomed or entry.phase is gone:
@@ -105,6 +110,10 @@ class Outcomes:
             changes.append(Finish(event, record, now + entry.flow.tenant.retention_ms))
             entry.phase = settling
             ended.append(entry)
+        if len(changes) >= _GATHERED_MAX or self._floor.starved:  # The latter wait for room in memory.
+            self._flush_soon()
+        elif changes and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(GATHER_S, self.flush)
         self._meter.delivered += len(entries) - len(others)
         return others
 
@@ -119,11 +128,21 @@ class Outcomes:
 
     def flush(self) -> None:
         """Submit what has been collected."""
+        self._is_soon = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if not self._changes:
             return
         changes, ended, settled = self._changes, self._ended, self._settled
         self._changes, self._ended, self._settled = [], [], []
         self._scribe.submit(changes, lambda _: self._stored(ended, settled), must=True)
+
+    def _flush_soon(self) -> None:
+        """Submit it, with whatever else comes in this turn of the loop."""
+        if not self._is_soon:
+            self._is_soon = True
+            asyncio.get_running_loop().call_soon(self.flush)
 
     def _end(self, entry: Entry, judged: Ended, now: int) -> None:
         if judged.record.status == "delivered":
@@ -169,8 +188,7 @@ class Outcomes:
         """Add an outcome to the unit. What belongs together is added in one call, so no unit ends in between."""
         if len(self._changes) >= GROUP_CHANGES_MAX:
             self.flush()
-        if not (self._ended or self._settled):
-            asyncio.get_running_loop().call_soon(self.flush)
+        self._flush_soon()
         entry.phase = Phase.SETTLING
         self._changes.extend(with_it)
         self._changes.append(change)

@@ -80,15 +80,22 @@ class Scribe:
         self._idle: Read | None = None
         """Idle work that has been decided on."""
         self._is_crowded: Callable[[], bool] = lambda: False
+        self._gather: Callable[[], None] = lambda: None
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
 
-    def start(self, idle_work: Callable[[], Read | None], is_crowded: Callable[[], bool] = lambda: False) -> None:
+    def start(
+        self,
+        idle_work: Callable[[], Read | None],
+        is_crowded: Callable[[], bool] = lambda: False,
+        gather: Callable[[], None] = lambda: None,
+    ) -> None:
         """Begin. `idle_work` is asked for a read of its own whenever there is room for one, `is_crowded` whether due
-        events wait for room in memory."""
+        events wait for room in memory; `gather` submits what was held back for the next write."""
         self._idle_work = idle_work
         self._is_crowded = is_crowded
+        self._gather = gather
         self._task = asyncio.get_running_loop().create_task(self._run(), name="everbell-scribe")
 
     def submit(self, changes: Sequence[Change], done: Done, *, must: bool) -> None:
@@ -232,6 +239,7 @@ class Scribe:
 
     async def _write(self) -> None:
         """Write a group, and the next one right behind it as long as one is ready by then and no read waits."""
+        self._gather()
         group = self._take_ready() or self._backlog.next_group(self._store.group_changes)
         refused = await self._written(group)
         while self._ready is not None and not self._wants_read():

@@ -176,15 +176,31 @@ class Announcing(Dialler):
         return connection
 
 
+class Counting(Dialler):
+    """Lets attempts to connect go on when told, and counts those that wait."""
+
+    def __init__(self) -> None:
+        super().__init__(None, resolve_by_system, None)
+        self.waiting: list[asyncio.Future[None]] = []
+
+    async def dial(self, scheme: str, host: str, port: int, make: Callable[[], HttpConnection]) -> HttpConnection:
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiting.append(told)
+        await told
+        return await super().dial(scheme, host, port, make)
+
+
 class Bench:
     """An origin outside of a pool, with a dialler of its own."""
 
-    def __init__(self, dialler: Dialler, port: int) -> None:
+    def __init__(self, dialler: Dialler, port: int, connections_max: int = 1) -> None:
         loop = asyncio.get_running_loop()
         self.clock = Clock()
         self.deadlines = Deadlines(loop, self.clock)
         self.outcome: asyncio.Future[HttpReply | HttpFailure] = loop.create_future()
-        shared = Surroundings(loop, dialler, self.deadlines, self.clock, 1, idle_s=30, response_bytes_max=100)
+        shared = Surroundings(
+            loop, dialler, self.deadlines, self.clock, connections_max, idle_s=30, response_bytes_max=100
+        )
         self.origin = Origin(("http", "127.0.0.1", port), shared, retire=lambda: None, closed=False)
 
     def submit(self) -> None:
@@ -223,6 +239,32 @@ def test_a_connection_that_is_made_while_closing_is_closed_too(play: Play) -> No
             await bench.close()
             assert isinstance(await bench.outcome, HttpFailure)
             await (await server.accept()).left()
+
+    play(scenario)
+
+
+def test_connections_to_a_new_peer_come_a_few_at_a_time_and_then_faster(play: Play) -> None:
+    async def scenario() -> None:
+        async with scripted_server() as server:
+            dialler = Counting()
+            bench = Bench(dialler, server.port, connections_max=100)
+            for _ in range(80):
+                exchange = Exchange(bench.origin, b"GET / HTTP/1.1\r\n\r\n", LONG_S, lambda outcome: None)
+                bench.deadlines.add(exchange, bench.clock() + LONG_S)
+                bench.origin.submit(exchange, bench.clock())
+            sizes: list[int] = []
+
+            def all_wait() -> bool:
+                return bench.origin.connection_count == sum(sizes) and len(dialler.waiting) == len(bench.origin._dials)
+
+            while sum(sizes) < 80:
+                await until(all_wait)
+                waiting, dialler.waiting = dialler.waiting, []
+                sizes.append(len(waiting))
+                for told in waiting:
+                    told.set_result(None)
+            assert sizes == [8, 8, 16, 32, 16], "as many as there are, once there are more than a few"
+            await bench.close()
 
     play(scenario)
 

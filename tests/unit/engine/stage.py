@@ -191,9 +191,10 @@ class Stage:
         await asyncio.sleep(duration_ms / 1_000)
 
     async def settled(self) -> None:
-        """Let everything happen that needs no time."""
+        """Let everything happen that needs no time, and what only waits for company."""
         for _ in range(50):
             await asyncio.sleep(0)
+            self.engine._outcomes.flush()
 
     async def restart(self, *, settings: EngineSettings | None = None) -> None:
         """Stop the engine and start another one on the same store."""

@@ -177,6 +177,7 @@ def test_an_event_whose_time_is_over_expires_without_an_attempt() -> None:
         exact = await stage.schedule("third", 59_000, expires_ms=1_000)
 
         await stage.pass_ms(2 * MINUTE_MS + 1)
+        await stage.settled()
 
         # Then what waited too long is recorded as expired; on the last millisecond it is still delivered.
         assert stage.receiver.names == ["first", "third"]
@@ -298,6 +299,7 @@ def test_a_full_store_refuses_and_recovers() -> None:
 
         # When there is room again, the outcome is stored and new events are taken.
         stage.store.fault = None
+        await stage.pass_ms(500)
         after = await stage.schedule("after", 10)
         await stage.pass_ms(1_000)
         assert stage.receiver.names == ["before", "after"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Literal
 
 import pytest
@@ -10,6 +11,7 @@ from everbell.core.event import Event, Repeat
 from everbell.core.letter import letter_of
 from everbell.core.retry import DELIVERED, Outcome, Retry
 from everbell.core.tenant import Tenant
+from everbell.core.time import HOUR_MS
 from everbell.engine import lanes
 from everbell.stores.port import Add, Block, Finish, Move
 from tests.unit.engine.stage import FAILED, REFUSED, Stage, play
@@ -65,6 +67,67 @@ def test_outcomes_of_one_turn_are_stored_together() -> None:
         assert stage.engine.floor.entries == {}
 
     play(scene)
+
+
+def test_an_end_for_which_nobody_waits_waits_for_others() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: None
+        for number in range(3):
+            await stage.schedule(f"e{number}", 10)
+        await stage.pass_ms(20)
+        stage.store.applied.clear()
+        for number in range(3):
+            stage.receiver.settle(f"e{number}")
+            await stage.pass_ms(2)
+        assert [[type(change) for change in group] for group in stage.store.applied] == [[Finish] * 3]
+
+    play(scene)
+
+
+def test_an_end_goes_with_whatever_is_written_first() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: None
+        for name in ("e", "f", "g"):
+            await stage.schedule(name, 10)
+        keyed = await stage.schedule("keyed", 10, key="k")
+        await stage.pass_ms(20)
+
+        # New events take it along.
+        stage.store.applied.clear()
+        stage.receiver.settle("e")
+        await stage.schedule("new", HOUR_MS)
+        assert [{type(change) for change in group} for group in stage.store.applied] == [{Finish, Add}]
+
+        # An outcome for which a key waits takes it along.
+        stage.receiver.settle("f")
+        stage.receiver.settle("keyed")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert await stage.status(keyed) == "delivered"
+        assert [type(change) for change in stage.store.applied[-1]] == [Finish, Finish]
+
+        # A release takes it along.
+        stage.receiver.settle("g")
+        assert await stage.engine.release(range(8), 1.0)
+        assert [type(change) for change in stage.store.applied[-1]] == [Finish]
+
+    play(scene)
+
+
+def test_many_ends_are_stored_at_once() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: None
+        for number in range(300):
+            await stage.schedule(f"e{number}", 10)
+        await stage.pass_ms(20)
+        stage.store.applied.clear()
+        for number in range(300):
+            stage.receiver.settle(f"e{number}")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert sum(map(len, stage.store.applied)) == 300
+
+    play(scene, tenants=[Tenant(in_flight=300)])
 
 
 def test_an_event_leaves_memory_only_when_its_outcome_is_stored() -> None:

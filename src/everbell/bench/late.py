@@ -1,14 +1,18 @@
-"""Lateness at 10,000 due a second, by the clock of whoever receives: a handler in process, a receiver over HTTP."""
+"""Lateness at 10,000 due a second, by the clock of whoever receives: a handler in process, a receiver over HTTP.
+
+Beside each, how late a bare timer was right before: on a machine that is shared with others that is much of it.
+"""
 
 from __future__ import annotations
 
+import msgspec
 from msgspec.structs import replace
 
 from everbell.bench.delivery import due_after_loading, received, started_receiver
 from everbell.bench.dialogue import BenchFailed
-from everbell.bench.figures import Figure, Goal, Lateness, per_event_us
+from everbell.bench.figures import Baseline, Figure, Goal, Lateness, per_event_us
 from everbell.bench.goals import LATE_HANDLER, LATE_HTTP
-from everbell.bench.plans import LoadPlan, ProgramOrder, ReceiverOrder
+from everbell.bench.plans import LoadPlan, ProgramOrder, ReceiverOrder, TimersPlan
 from everbell.bench.scene import PATIENCE_S, Scene, batches, load_plan, rest_until, send
 from everbell.bench.stage import Stage
 from everbell.bench.usage import usage_of
@@ -17,6 +21,7 @@ from everbell.bench.whole import finished, started_program
 _RATE_S = 10_000
 _LOADERS = 4
 _BUILD_MS = 3_000
+_BARE_MS = 5_000
 
 
 def late(scene: Scene) -> list[Figure]:
@@ -26,6 +31,7 @@ def late(scene: Scene) -> list[Figure]:
 
 def _in_process(scene: Scene) -> Figure:
     count, size = batches(scene.scale.late)
+    bare = _bare(scene)
     with Stage() as stage:
         program, port = started_program(stage)
         plan = _plan(port, "handler:bench", count, size)
@@ -37,12 +43,13 @@ def _in_process(scene: Scene) -> Figure:
         done = finished(program, scene, ProgramOrder(expect=count * size), count * size)
         after = usage_of([program.pid])
     cpu_us = per_event_us(after.cpu_s - before.cpu_s, count * size)
-    return _figure(LATE_HANDLER, done.lateness, cpu_us, after.rss_bytes)
+    return _figure(LATE_HANDLER, done.lateness, bare, cpu_us, after.rss_bytes)
 
 
 def _over_http(scene: Scene) -> Figure:
     count, size = batches(scene.scale.late)
     events = count * size
+    bare = _bare(scene)
     with Stage() as stage:
         receiver, receiver_port = started_receiver(stage, lateness=True)
         server, port = stage.server(gateways=scene.few_gateways)
@@ -55,7 +62,14 @@ def _over_http(scene: Scene) -> Figure:
         came = received(receiver, ReceiverOrder({"/bell": events}), scene, "delivering over HTTP")["/bell"]
         after = server.usage()
     cpu_us = per_event_us(after.cpu_s - before.cpu_s, events)
-    return _figure(LATE_HTTP, came.lateness, cpu_us, after.rss_bytes)
+    return _figure(LATE_HTTP, came.lateness, bare, cpu_us, after.rss_bytes)
+
+
+def _bare(scene: Scene) -> Lateness:
+    milliseconds = min(_BARE_MS, scene.scale.late)
+    with Stage() as stage:
+        timers = stage.partner("everbell.bench.bare_timers", TimersPlan(milliseconds))
+        return msgspec.convert(timers.hear(PATIENCE_S, scene.progress("bare timers", milliseconds)), Lateness)
 
 
 def _plan(port: int, to: str, count: int, size: int) -> LoadPlan:
@@ -65,9 +79,13 @@ def _plan(port: int, to: str, count: int, size: int) -> LoadPlan:
     return replace(plan, in_order=True, prepared=count)
 
 
-def _figure(goal: Goal, lateness: Lateness | None, cpu_us: float, rss_bytes: int) -> Figure:
+def _figure(goal: Goal, lateness: Lateness | None, bare: Lateness, cpu_us: float, rss_bytes: int) -> Figure:
     if lateness is None:
         raise BenchFailed("nothing arrived whose lateness could be told")
     early = "none was early" if lateness.earliest_ms >= 0 else f"ONE WAS EARLY by {-lateness.earliest_ms:.3f} ms"
-    notes = (f"{lateness.count:,} events, {early}",)
-    return Figure(goal, lateness.p99_ms, (), cpu_us, rss_bytes / 1e6, lateness, notes)
+    notes = (
+        f"{lateness.count:,} events, {early}",
+        f"bare timers: p50 {bare.p50_ms:.2f} ms, at most {bare.max_ms:.1f} ms",
+    )
+    baseline = Baseline("p99 of a bare timer for each millisecond", bare.p99_ms)
+    return Figure(goal, lateness.p99_ms, (baseline,), cpu_us, rss_bytes / 1e6, lateness, notes)

@@ -92,6 +92,12 @@ class BareHttpPlan(Struct, frozen=True):
     kind: Literal["server", "protocol"]
 
 
+class TimersPlan(Struct, frozen=True):
+    """Wait for so many milliseconds, each by a timer."""
+
+    milliseconds: int
+
+
 class StorePlan(Struct, frozen=True):
     """Batches of rows for a bare RocksDB; `finish` deletes each batch again, as delivered events are."""
 

@@ -97,11 +97,12 @@ class PostgresStore:
             return {}
         claimed = {partition: epochs.get(partition, -1) for partition in sorted(_partitions_of(changes))}
         async with self._lock:
-            # Nobody else can change what is read here as long as the epochs are in force.
-            guarded = await self._read_guarded(changes)
+            batch, self._prepared = self._prepared, None
+            guarded: Mapping[Spot, Event] = {}
             looked: Looked = {}
-            batch = self._prepared
             if batch is None or batch.changes is not changes:
+                # Nobody else can change what is read here as long as the epochs are in force.
+                guarded = await self._read_guarded(changes)
                 batch = await _build(changes, looked, guarded)
             for _ in range(_TRIES):
                 outcome = await self._operations.apply(batch, claimed, relaxed=self._is_relaxed(changes))
@@ -114,8 +115,8 @@ class PostgresStore:
 
     async def prepare(self, changes: Sequence[Change]) -> None:
         """See the port."""
-        if not any(change.guarded for change in changes if isinstance(change, (Move, Finish))):
-            self._prepared = await _build(changes, {}, {})
+        batch = await _build(changes, {}, {})
+        self._prepared = None if batch.is_guarded else batch
 
     async def _read_guarded(self, changes: Sequence[Change]) -> Mapping[Spot, Event]:
         named = [change.before for change in changes if isinstance(change, (Move, Finish)) and change.guarded]

@@ -76,6 +76,8 @@ class Batch:
         self.counts: dict[str, Tally] = {}
         """What to add to each tenant's counts."""
         self.changes = changes
+        self.is_guarded = False
+        """Whether what becomes of the changes depends on what is stored."""
         self._looked = looked
         self._guarded = guarded
         self._view = View(changes, self.refusals)
@@ -266,6 +268,7 @@ class Batch:
 
     def _is_stored(self, index: int, named: Event) -> bool:
         """Whether an event is still what a guarded change says."""
+        self.is_guarded = True
         stored = self._view.before(index, named.tenant, named.id) or self._guarded.get(spot_of(named))
         return isinstance(stored, Event) and is_current(stored, named)
 

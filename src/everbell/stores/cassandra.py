@@ -176,7 +176,7 @@ class CassandraStore:
     def _begin_again(self) -> None:
         """This process was silent for so long that it was taken for gone. It goes on as another one."""
         self._journal.begin_again(self._new_writer())
-        self._fence.held.clear()
+        self._fence.forget()
         self._buckets.forget()
         self._tallies.clear()
 

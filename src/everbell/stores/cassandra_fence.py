@@ -32,13 +32,16 @@ class Fence:
         self._held: dict[int, int] = {}
 
     @property
-    def held(self) -> dict[int, int]:
-        """Epochs by partition. What the journal has heard to be taken is out at once, in whatever it was about then:
-        its next operation no longer finds anything new on the list.
+    def held(self) -> Mapping[int, int]:
+        """Epochs by partition, without what the journal has heard to be taken, in whatever it was about then: its next
+        operation no longer finds anything new on the list.
         """
-        for partition in self._journal.revoked:
-            self._held.pop(partition, None)
-        return self._held
+        revoked = self._journal.revoked
+        return {p: epoch for p, epoch in self._held.items() if p not in revoked} if revoked else self._held
+
+    def forget(self) -> None:
+        """This process holds nothing any more."""
+        self._held.clear()
 
     async def take(self, epochs: Mapping[int, int]) -> None:
         """Put higher epochs in force. Raises `Fenced`."""
@@ -49,13 +52,18 @@ class Fence:
 
         An owner that was started again under its epoch takes what it held, from itself: then this returns True.
         """
-        missing = {p: epoch for p, epoch in claimed.items() if self.held.get(p) != epoch}
+        held = self.held
+        missing = {p: epoch for p, epoch in claimed.items() if held.get(p) != epoch}
         if missing:
             await self._take(missing, again=True)
         return bool(missing)
 
     async def _take(self, wanted: Mapping[int, int], *, again: bool) -> None:
         store, me = self._link.address.store, self._journal.writer
+        for (
+            partition
+        ) in wanted:  # Until it is taken it is not held, not even by an older epoch once that is allowed again.
+            self._held.pop(partition, None)
         for tried in range(_TRIES):
             now = fence_of(await self._link.see(FENCE, store))
             in_force = {p: now.get(p, (0, None))[0] for p in wanted}
@@ -68,7 +76,7 @@ class Fence:
             await self._revoke({p: now[p][1] for p in wanted if p in now})
             await self._journal.allow(wanted)
             if await self._write(wanted, now):
-                self.held.update(wanted)
+                self._held.update(wanted)
                 return
         raise StoreUnavailable("others keep taking the same partitions at the same time: try again")
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from everbell.channels.queue import Lease
-from everbell.core.access import AccessKey, Keyring
 from everbell.core.retry import Outcome
 from everbell.core.spec import Draft, event_of
 from everbell.engine.forecast import Forecast
@@ -19,9 +18,6 @@ from everbell.stores.port import Counts, Filter
 PACK_DRAFTS = 1_000
 """Packs are cut at this size, so that the engine can begin to store one while it reads the next. It is what the engine
 stores as one: what was asked for together, and is no more than this, is stored or refused together."""
-
-_ANY_VERSION = -1
-_AGAIN_S = 0.2
 
 Results = list[Seen | EverbellError]
 Ids = list[str | Seen | EverbellError]
@@ -150,41 +146,6 @@ class FarOperations:
 
     def _send(self, pack: _Pack) -> None:
         self._link.call("schedule", pack.tenant, pack.drafts).add_done_callback(pack.deliver)
-
-
-class FarKeys:
-    """The access keys at the other end of a link, and a copy of them here that is told of every change."""
-
-    def __init__(self, link: GatewayEnd) -> None:
-        self._link = link
-        self._ring = Keyring()
-        self._version = _ANY_VERSION
-
-    def ring(self) -> Keyring:
-        return self._ring
-
-    async def put(self, key: AccessKey) -> None:
-        await self._link.call("put_key", key)
-        await self.fetch(_ANY_VERSION)
-
-    async def drop(self, key_id: str) -> None:
-        await self._link.call("drop_key", key_id)
-        await self.fetch(_ANY_VERSION)
-
-    async def follow(self) -> None:
-        """Learn of changes until the link is gone."""
-        while not self._link.lost.done():
-            try:
-                await self.fetch(self._version)
-            except EverbellError:
-                await asyncio.sleep(_AGAIN_S)
-
-    async def fetch(self, known: int = _ANY_VERSION) -> None:
-        """Wait until the version is another than the one that is known, and take the keys over."""
-        version, keys = await self._link.call("keys", known)
-        if version > self._version:
-            self._version = version
-            self._ring = Keyring(keys)
 
 
 class FarLeases:

@@ -11,17 +11,18 @@ import msgspec
 import uvloop
 
 from everbell.clock import SystemClock
+from everbell.cluster.follower import PolicyFollower
 from everbell.core.health import Health
 from everbell.core.tenant import Tenants
 from everbell.entropy import SystemEntropy
-from everbell.links.far import FarKeys, FarLeases, FarOperations
+from everbell.links.far import FarLeases, FarOperations
+from everbell.links.far_copies import FarKeys, FarPolicies
 from everbell.links.far_pauses import FarPauses
 from everbell.links.link import GatewayEnd
 from everbell.log_lines import set_up_logging
 from everbell.server.api import Api
 from everbell.server.audit import AuditLog
 from everbell.server.cluster_api import ClusterApi
-from everbell.server.far_policies import FarPolicies
 from everbell.server.gate import Gate
 from everbell.server.gateways import GatewayPlan
 from everbell.server.http import HttpServer, ServerLimits
@@ -58,7 +59,7 @@ class Gateway:
         await keys.fetch()
         tls = server_tls(plan.tls)
         tenants = Tenants(plan.default, plan.tenants)
-        policies = FarPolicies(link, tenants)
+        policies = FarPolicies(link, PolicyFollower(tenants).follow)
         await policies.fetch()
         operations = FarOperations(link)
         api = Api(

@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from everbell.core.access import AccessKey, new_key
-from everbell.links.far import FarKeys
+from everbell.links.far_copies import FarKeys
 from everbell.links.link import EngineEnd, GatewayEnd
 from everbell.links.near import Near
 from everbell.testing import VirtualClock, run_virtual

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import re
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from everbell.core.cluster import Undrain, encode_command
 from everbell.logs.url import open_log
+from tests.acceptance import off_clock
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.machine import Machine
 from tests.services import shared
 from tests.services.postgres import PASSWORD
 
 
-def refused(folder: Path, *options: str) -> tuple[int, str]:
+def refused(folder: Path, *options: str, wrapper: Sequence[str] = ()) -> tuple[int, str]:
     """How a node ends that should not start, and what it says about that."""
     machine = Machine(folder, *options)
-    if machine.tries_to_start():
+    if machine.tries_to_start(*wrapper):
         machine.kill()
         pytest.fail("it started")
     said = machine.log
@@ -89,6 +92,20 @@ def test_another_number_of_partitions(tmp_path: Path) -> None:
         code, said = refused(tmp_path / "other", "--store", store, "--partitions", "16", "--node", "n2")
     assert code == 1
     assert "made with 8 partitions" in said
+
+
+@pytest.mark.parametrize("kind", ["postgres", "zookeeper"])
+@pytest.mark.parametrize(("off_s", "way"), [(180, "ahead of"), (-180, "behind")], ids=["ahead", "behind"])
+def test_a_clock_that_is_minutes_off(tmp_path: Path, kind: str, off_s: int, way: str) -> None:
+    store = shared.postgres().fresh_schema()
+    log = shared.zookeeper().fresh_path() if kind == "zookeeper" else ""
+    with Fleet(tmp_path, store, log=log) as fleet:
+        fleet.add("n1")
+        options = ["--store", store, "--node", "n2", *(["--log", log] if log else [])]
+        code, said = refused(tmp_path / "off", *options, wrapper=[sys.executable, off_clock.__file__, str(off_s)])
+        assert code == 1
+        assert re.search(rf"this machine's clock is (3m|2m59s)\w* {way} .* set it right", said)
+        assert [member["name"] for member in fleet.view("n1")["members"]] == ["n1"]
 
 
 def test_a_name_that_is_in_use(tmp_path: Path) -> None:

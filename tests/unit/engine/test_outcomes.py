@@ -52,15 +52,21 @@ def test_a_newcomer_in_the_turn_in_which_the_head_fails_does_not_set_the_line_go
     play(scene)
 
 
+async def under_way(stage: Stage, count: int) -> list[str]:
+    """So many attempts are under way, and what is written from now on is of interest; returns their names."""
+    stage.receiver.answer = lambda delivery: None
+    names = [f"e{number}" for number in range(count)]
+    for name in names:
+        await stage.schedule(name, 10)
+    await stage.pass_ms(20)
+    stage.store.applied.clear()
+    return names
+
+
 def test_outcomes_of_one_turn_are_stored_together() -> None:
     async def scene(stage: Stage) -> None:
-        stage.receiver.answer = lambda delivery: None
-        for number in range(5):
-            await stage.schedule(f"e{number}", 10)
-        await stage.pass_ms(20)
-        stage.store.applied.clear()
-        for number in range(5):
-            stage.receiver.settle(f"e{number}")
+        for name in await under_way(stage, 5):
+            stage.receiver.settle(name)
         await stage.settled()
 
         assert [[type(change) for change in group] for group in stage.store.applied] == [[Finish] * 5]
@@ -71,13 +77,8 @@ def test_outcomes_of_one_turn_are_stored_together() -> None:
 
 def test_an_end_for_which_nobody_waits_waits_for_others() -> None:
     async def scene(stage: Stage) -> None:
-        stage.receiver.answer = lambda delivery: None
-        for number in range(3):
-            await stage.schedule(f"e{number}", 10)
-        await stage.pass_ms(20)
-        stage.store.applied.clear()
-        for number in range(3):
-            stage.receiver.settle(f"e{number}")
+        for name in await under_way(stage, 3):
+            stage.receiver.settle(name)
             await stage.pass_ms(2)
         assert [[type(change) for change in group] for group in stage.store.applied] == [[Finish] * 3]
 
@@ -86,20 +87,18 @@ def test_an_end_for_which_nobody_waits_waits_for_others() -> None:
 
 def test_an_end_goes_with_whatever_is_written_first() -> None:
     async def scene(stage: Stage) -> None:
-        stage.receiver.answer = lambda delivery: None
-        for name in ("e", "f", "g"):
-            await stage.schedule(name, 10)
-        keyed = await stage.schedule("keyed", 10, key="k")
+        first, second, third = await under_way(stage, 3)
+        keyed = await stage.schedule("keyed", key="k")
         await stage.pass_ms(20)
+        stage.store.applied.clear()
 
         # New events take it along.
-        stage.store.applied.clear()
-        stage.receiver.settle("e")
+        stage.receiver.settle(first)
         await stage.schedule("new", HOUR_MS)
         assert [{type(change) for change in group} for group in stage.store.applied] == [{Finish, Add}]
 
         # An outcome for which a key waits takes it along.
-        stage.receiver.settle("f")
+        stage.receiver.settle(second)
         stage.receiver.settle("keyed")
         for _ in range(10):
             await asyncio.sleep(0)
@@ -107,7 +106,7 @@ def test_an_end_goes_with_whatever_is_written_first() -> None:
         assert [type(change) for change in stage.store.applied[-1]] == [Finish, Finish]
 
         # A release takes it along.
-        stage.receiver.settle("g")
+        stage.receiver.settle(third)
         assert await stage.engine.release(range(8), 1.0)
         assert [type(change) for change in stage.store.applied[-1]] == [Finish]
 
@@ -116,13 +115,8 @@ def test_an_end_goes_with_whatever_is_written_first() -> None:
 
 def test_many_ends_are_stored_at_once() -> None:
     async def scene(stage: Stage) -> None:
-        stage.receiver.answer = lambda delivery: None
-        for number in range(300):
-            await stage.schedule(f"e{number}", 10)
-        await stage.pass_ms(20)
-        stage.store.applied.clear()
-        for number in range(300):
-            stage.receiver.settle(f"e{number}")
+        for name in await under_way(stage, 300):
+            stage.receiver.settle(name)
         for _ in range(10):
             await asyncio.sleep(0)
         assert sum(map(len, stage.store.applied)) == 300

@@ -17,7 +17,7 @@ from everbell.server.message import Request, Response
 from everbell.server.once import mismatch, once_id
 from everbell.server.views import json_response
 
-_BREATH_EVENTS = 1_000
+_BREATH_EVENTS = 250
 """After so many checked events the loop gets a turn: a large batch must not make others late."""
 
 

@@ -48,7 +48,7 @@ class PostgresStore:
 
     partitions: int
     epoch: int
-    group_changes = 3_000
+    group_changes = 4_500
     prepares = True
 
     def __init__(

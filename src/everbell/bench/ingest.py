@@ -13,6 +13,8 @@ from everbell.bench.scene import HOUR_MS, PATIENCE_S, Scene, batches, load_plan,
 from everbell.bench.stage import Stage
 
 _BULK_CONNECTIONS = 4
+_FAR_CONNECTIONS = 8
+"""To a store in another process: while it writes one group, the next comes in, for which there have to be enough."""
 _SINGLE_CONNECTIONS = 64
 _SINGLES_PREPARED = 1_000
 _WARM_UP = 20
@@ -30,7 +32,7 @@ def ingest(scene: Scene) -> list[Figure]:
 
 def ingest_into(scene: Scene, goal: Goal, store: str, baselines: tuple[Baseline, ...], count: int, size: int) -> Figure:
     """The same into another store, by a server without gateways unless told otherwise."""
-    return _better([_try(scene, scene.few_gateways, count, size, _BULK_CONNECTIONS, store)], goal, baselines)
+    return _better([_try(scene, scene.few_gateways, count, size, _FAR_CONNECTIONS, store)], goal, baselines)
 
 
 def single(scene: Scene) -> list[Figure]:

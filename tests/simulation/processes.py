@@ -234,13 +234,16 @@ class ProcessLoop(VirtualLoop):
                 except BaseException as failed:
                     self.call_exception_handler({"message": f"{step.callback} failed", "exception": failed})
 
-    def bury(self) -> list[BaseException]:
-        """After the run: let go of all tasks; returns the errors that nobody has seen, though somebody could have."""
-        unseen = [
+    def unseen(self) -> list[BaseException]:
+        """The errors that nobody has seen, though somebody could have."""
+        return [
             error
             for task, process in self.tasks.items()
             if _is_unseen(task) and (error := task._exception) is not None and (process is None or not process.dead)
         ]
+
+    def bury(self) -> None:
+        """After the run: let go of all tasks."""
         for task in self.tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             if not task.done():
@@ -249,7 +252,6 @@ class ProcessLoop(VirtualLoop):
             elif not task.cancelled():
                 task.exception()
         self.tasks.clear()
-        return unseen
 
 
 def _make_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:

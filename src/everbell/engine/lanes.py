@@ -271,7 +271,8 @@ class Lanes:
         if not self._floor.is_behind_left(lane.line[0].event):
             return False
         del self._lanes[lane.tenant, lane.key]
-        for entry in lane.line:
+        line, lane.line = lane.line, []  # Whoever holds the lane still has none of them to send anywhere.
+        for entry in line:
             if entry.event.state == "waiting" or not self._floor.give_way(entry):
                 self._mark(lane)
                 self._spill(lane, entry)

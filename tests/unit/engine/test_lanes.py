@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -12,6 +13,7 @@ from everbell.core.tenant import Tenant
 from everbell.core.time import HOUR_MS, MINUTE_MS
 from everbell.engine import agenda, lanes
 from everbell.engine.engine import EngineSettings
+from everbell.engine.entry import Entry
 from everbell.engine.port import Seen
 from everbell.errors import StoreFull
 from everbell.stores.port import Block, Unblock
@@ -415,5 +417,37 @@ def test_a_line_without_a_head_goes_on_after_a_restart_though_nothing_else_happe
         await stage.pass_ms(MINUTE_MS)
 
         assert stage.receiver.names == [f"follower-{number}" for number in range(4)]
+
+    play(scene)
+
+
+def test_a_line_that_gives_way_is_sent_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is too long for memory, too, but what went back to the store is no longer ours to move."""
+    monkeypatch.setattr(lanes, "LINE_IN_MEMORY", 1)
+
+    async def scene(stage: Stage) -> None:
+        # Given three in line while the store is asked whose turn it is, since the key may have a mark.
+        stage.engine._lanes._marked.add("default", "k")
+        for number in range(3):
+            await stage.schedule(f"e{number}", 10, key="k")
+        floor, ask = stage.engine.floor, stage.store.heads
+
+        # When it turns out meanwhile that an earlier one had to stay in the store.
+        async def heads(partition: int, keys: Sequence[tuple[str, str]]) -> Sequence[int | None]:
+            def give_way(entry: Entry) -> bool:
+                floor.forget(entry)
+                return True
+
+            monkeypatch.setattr(floor, "is_behind_left", lambda event: True)
+            monkeypatch.setattr(floor, "give_way", give_way)
+            return await ask(partition, keys)
+
+        monkeypatch.setattr(stage.store, "heads", heads)
+        stage.store.applied.clear()
+        await stage.pass_ms(1_000)
+
+        assert floor.entries == {}, "all three went back"
+        assert stage.store.applied == []
+        assert stage.receiver.names == []
 
     play(scene)

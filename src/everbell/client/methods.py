@@ -24,8 +24,8 @@ def presented(method: Method, build: Callable[..., Any], name: str | None = None
     own, *others = _spelled_out(signature.parameters.values())
     method.__name__ = method.__qualname__ = name or build.__name__
     method.__doc__ = build.__doc__
-    # What `inspect.signature` and editors look at; the types of functions do not mention it.
-    method.__signature__ = signature.replace(  # type: ignore[attr-defined]
+    # What `inspect.signature` and editors look at.
+    method.__dict__["__signature__"] = signature.replace(
         parameters=[own.replace(name="self", annotation=Parameter.empty), *others],
         return_annotation=inspect.Signature.empty,
     )

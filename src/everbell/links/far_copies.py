@@ -6,7 +6,7 @@ The originals are at the other end of the link, and the copies are told of every
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from everbell.core.access import AccessKey, Keyring
@@ -19,15 +19,14 @@ _AGAIN_S = 0.2
 
 
 class _FarCopy:
-    """What a method of the other end answers with a version, as soon as it has another than the one that is known."""
+    """What a method of the other end answers with a version, as soon as it has another than the one that is known;
+    `adopt` takes it over."""
 
-    def __init__(self, link: GatewayEnd, method: str) -> None:
+    def __init__(self, link: GatewayEnd, method: str, adopt: Callable[[Any], None]) -> None:
         self._link = link
         self._method = method
+        self._adopt = adopt
         self._version = _ANY_VERSION
-
-    def _adopt(self, copy: Any) -> None:
-        raise NotImplementedError
 
     async def fetch(self) -> None:
         """Take over what there is now."""
@@ -52,7 +51,7 @@ class FarKeys(_FarCopy):
     """The access keys."""
 
     def __init__(self, link: GatewayEnd) -> None:
-        super().__init__(link, "keys")
+        super().__init__(link, "keys", self._take)
         self._ring = Keyring()
 
     def ring(self) -> Keyring:
@@ -66,15 +65,15 @@ class FarKeys(_FarCopy):
         await self._link.call("drop_key", key_id)
         await self.fetch()
 
-    def _adopt(self, copy: Any) -> None:
-        self._ring = Keyring(copy)
+    def _take(self, keys: Sequence[AccessKey]) -> None:
+        self._ring = Keyring(keys)
 
 
 class FarPolicies(_FarCopy):
     """The policies: a gateway checks what comes in by the same ones as the engine behind it."""
 
     def __init__(self, link: GatewayEnd, on_change: Callable[[Mapping[str, Policy]], None]) -> None:
-        super().__init__(link, "policies")
+        super().__init__(link, "policies", self._take)
         self._on_change = on_change
         self._documents: Mapping[str, Policy] = {}
 
@@ -93,6 +92,6 @@ class FarPolicies(_FarCopy):
         await self._link.call("drop_policy", tenant, expected)
         await self.fetch()
 
-    def _adopt(self, copy: Any) -> None:
-        self._documents = copy
-        self._on_change(copy)
+    def _take(self, documents: Mapping[str, Policy]) -> None:
+        self._documents = documents
+        self._on_change(documents)

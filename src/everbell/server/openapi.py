@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
+from types import GenericAlias
 from typing import Annotated, Any
 
 import msgspec
@@ -141,7 +142,7 @@ def _schemas(routes: Sequence[Route]) -> tuple[dict[Any, dict[str, Any]], dict[s
     types = _types(routes)
     # A default that is raw JSON cannot be shown, so the type is documented with another one.
     shown = msgspec.defstruct(EventSpec.__name__, [("payload", _PAYLOAD, None)], bases=(EventSpec,))
-    stand_ins: dict[Any, Any] = {EventSpec: shown, list[EventSpec]: list[shown]}  # type: ignore[valid-type]
+    stand_ins: dict[Any, Any] = {EventSpec: shown, list[EventSpec]: GenericAlias(list, (shown,))}
     schemas, components = msgspec.json.schema_components(
         [stand_ins.get(type_, type_) for type_ in types], ref_template=_REF
     )

@@ -60,9 +60,8 @@ class Fence:
 
     async def _take(self, wanted: Mapping[int, int], *, again: bool) -> None:
         store, me = self._link.address.store, self._journal.writer
-        for (
-            partition
-        ) in wanted:  # Until it is taken it is not held, not even by an older epoch once that is allowed again.
+        # Until it is taken it is not held, not even by an older epoch once that is allowed again.
+        for partition in wanted:
             self._held.pop(partition, None)
         for tried in range(_TRIES):
             now = fence_of(await self._link.see(FENCE, store))

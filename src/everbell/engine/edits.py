@@ -127,6 +127,8 @@ class Edits:
             event = entry.event
             if frees and event.key is not None and (entry.blocks_key or await self._blocks_key(event)):
                 changes.append(Block(event.partition, event.tenant, event.key, NOBODY))
+            if entry.phase is Phase.GONE:
+                raise not_owner(event.partition)  # It was let go of while we asked; others may have the event by now.
             self._scribe.submit(changes, finish, must=False)
         except BaseException:
             self._put_back(entry, was)
@@ -154,6 +156,8 @@ class Edits:
 
     def _put_back(self, entry: Entry, was: Phase | None) -> None:
         """Nothing was stored: the event is what it was, and where it was."""
+        if entry.phase is Phase.GONE:
+            return  # With its partition. If that is here again, the event is too, as another entry.
         if entry.doomed:
             entry.doomed = False
             entry.phase = Phase.UNDER_WAY

@@ -200,6 +200,7 @@ class Engine:
             self._own()
             taken.set_result(None)
 
+        self._outcomes.flush()  # Of the last time they were here: it is stored or refused before anything is read.
         self._scribe.read(operation, failing(taken))
         await taken
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from everbell.core.event import Event
+from everbell.core.retry import DELIVERED, Retry
 from everbell.engine import lanes
 from everbell.engine.engine import Engine
 from everbell.engine.entry import until_settled
 from everbell.engine.partition import CLOCKS_APART_MS
-from everbell.errors import EverbellError, Fenced, NotOwner, StoreFull
-from everbell.stores.port import SEQUENCES_AT_ONCE
+from everbell.errors import EverbellError, Fenced, NotOwner, StoreFull, StoreUnavailable
+from everbell.stores.port import SEQUENCES_AT_ONCE, Counts
 from tests.unit.engine.stage import FAILED, Receiver, Stage, SteadyEntropy, play
 
 OLD, NEW = 1, 2
@@ -371,6 +372,74 @@ def test_a_partition_that_comes_back_goes_on_where_it_was() -> None:
         assert heirs.receiver.names == ["1"]
 
     play_heirs(scene)
+
+
+def test_a_cancel_that_was_asking_when_its_partition_came_and_went_stores_nothing() -> None:
+    async def scene(stage: Stage) -> None:
+        # Given an event for which its key waits, and a cancel that asks the store just that.
+        stage.receiver.answer = lambda delivery: FAILED
+        event = await stage.schedule("e", key="k", retry=Retry(backoff_ms=2_000))
+        await stage.settled()
+        go_on, heads = asyncio.Event(), stage.store.heads
+
+        async def slow_heads(partition: int, keys: Sequence[tuple[str, str]]) -> Sequence[int | None]:
+            await go_on.wait()
+            return await heads(partition, keys)
+
+        stage.store.heads = slow_heads  # type: ignore[method-assign]  # A store that is slow for once.
+        cancel = asyncio.ensure_future(stage.engine.operations.cancel("default", event.id))
+        await stage.settled()
+
+        # When the partition is lost and taken again before the answer, and all is well from then on.
+        stage.engine.drop([0])
+        taken = asyncio.ensure_future(stage.engine.take({0: NEW}))
+        stage.receiver.answer = lambda delivery: DELIVERED
+        await stage.settled()
+        go_on.set()
+        with pytest.raises(NotOwner):
+            await cancel
+        await taken
+        await stage.pass_ms(10_000)
+
+        # Then the event goes on as if nobody had asked.
+        assert [got.attempt for got in stage.receiver.got] == [1, 2]
+        assert await stage.status(event) == "delivered"
+        assert (await stage.engine.operations.counts())["default"] == Counts(delivered=1)
+
+    play(scene, partitions=1)
+
+
+def test_a_cancel_that_could_not_be_stored_brings_nothing_back_that_left_with_its_partition() -> None:
+    async def scene(stage: Stage) -> None:
+        # Given an attempt that is under way, and a cancel of it that is being stored.
+        stage.receiver.answer = lambda delivery: None
+        event = await stage.schedule("e")
+        await stage.settled()
+        go_on = stage.hold_writes()
+        cancel = asyncio.ensure_future(stage.engine.operations.cancel("default", event.id))
+        await stage.settled()
+
+        # When the partition is lost and taken again, and the store refuses for a moment.
+        stage.engine.drop([0])
+        taken = asyncio.ensure_future(stage.engine.take({0: NEW}))
+        stage.store.fault = StoreUnavailable("away")
+        go_on.set()
+        with pytest.raises(StoreUnavailable):
+            await cancel
+        stage.store.fault = None
+        await taken
+        await stage.pass_ms(5_000)
+
+        # Then the event is attempted again, and what comes of the first attempt is nobody's.
+        assert [got.attempt for got in stage.receiver.got] == [1, 1]
+        stage.receiver.settle("e")
+        await stage.settled()
+        assert await stage.status(event) == "delivering"
+        stage.receiver.settle("e")
+        await stage.settled()
+        assert (await stage.engine.operations.counts())["default"] == Counts(delivered=1)
+
+    play(scene, partitions=1)
 
 
 def test_a_lower_epoch_takes_nothing() -> None:

@@ -59,6 +59,7 @@ _CONSUMER = {
     "queued.min.messages": 10_000,
     "queued.max.messages.kbytes": 16 * 1024,
     "fetch.wait.max.ms": 100,
+    "fetch.queue.backoff.ms": 5,  # it would rest for a second each time that its queue is full
     "reconnect.backoff.max.ms": 1_000,
 }
 

@@ -46,7 +46,7 @@ from everbell.stores.rocksdb_rows import (
 from everbell.stores.rocksdb_sweep import PAGE, forget, hours_in
 from everbell.stores.rocksdb_sync import Syncer
 from everbell.stores.rows import Tally
-from everbell.stores.semantics import check_claim, check_fence, check_raise, tenant_of_change
+from everbell.stores.semantics import check_claim, check_fence, check_raise
 
 RESERVE_BYTES = 64 << 20
 """Room that new events may not take, so that those that are stored can still go out."""
@@ -163,7 +163,7 @@ class RocksdbStore:
                 self._last_sequence = batch.last_sequence
                 self._hours |= batch.hours
                 self._fronts.stored(batch.ends, batch.rung_at)
-                if self._is_relaxed(changes):
+                if self._relaxed is not None and all(map(self._relaxed, batch.tenants)):
                     self._sync_later()
                 else:
                     await self._sync()
@@ -289,9 +289,6 @@ class RocksdbStore:
             elif isinstance(failure, StoreBroken):
                 self._broken = str(failure)
             raise failure from error
-
-    def _is_relaxed(self, changes: Sequence[Change]) -> bool:
-        return self._relaxed is not None and all(map(self._relaxed, set(map(tenant_of_change, changes))))
 
     def _sync_later(self) -> None:
         """The kernel has what was written, so it outlives the process; it is on disk within a tenth of a second."""

@@ -35,7 +35,7 @@ from everbell.stores.rows import (
     record_head,
     record_row,
 )
-from everbell.stores.semantics import is_current, is_home
+from everbell.stores.semantics import is_current, is_home, tenant_of_change
 from everbell.stores.view import Stored, View
 
 
@@ -50,10 +50,11 @@ class Batch:
         last_sequence: int,
         fronts: Fronts,
     ) -> None:
-        self.batch = WriteBatch(raw_mode=True)
         self.refusals: dict[int, Refusal] = {}
         self.counts: dict[str, Tally] = {}
-        """The new counts of the tenants that were touched."""
+        """The new counts of tenants for whom they change."""
+        self.tenants: set[str] = set()
+        """Whom the changes concern."""
         self.last_sequence = last_sequence
         self.hours: set[int] = set()
         """The hours into which records were put."""
@@ -62,12 +63,12 @@ class Batch:
         """How many occurrences ended, and when the latest that was delivered rang."""
         self._db = db
         self._changes = changes
+        self._rows: dict[bytes, bytes | None] = {}
+        """What is to be written where; None: nothing is there any more."""
         self._stored_counts = counts
         self._stored_sequence = last_sequence
         self._fronts = fronts
         self._view = View(changes, self.refusals)
-        self._claimed: set[bytes] = set()
-        """Where the index names the clients' ids that were added without a look at the view."""
 
     def fill(self, start: int, stop: int) -> None:
         """Take in some of the changes, in order. Those of one kind mostly come together."""
@@ -86,7 +87,7 @@ class Batch:
     def _fill_adds(self, start: int, stop: int) -> int:
         """Take in changes as long as they add events; returns where that ends."""
         # This loop runs for every event that is ever scheduled: it calls no more than it must.
-        put, place, row, look, claimed = self.batch.put, keys.place_key, encode, self._db.get, self._claimed
+        rows, place, row, look = self._rows, keys.place_key, encode, self._db.get
         fronts, changes = self._fronts.at, self._changes
         last_sequence, tenant, tally = self.last_sequence, None, [0]
         for index in range(start, stop):
@@ -101,15 +102,14 @@ class Batch:
                 where = place(b"E", partition, run_at, sequence)
                 if not event.id.startswith(PREFIX):
                     named = keys.index_key(event.tenant, event.id)
-                    if named in claimed or look(named) is not None:
+                    if named in rows or look(named) is not None:
                         self._add(index, event)  # It may be taken.
                         continue
-                    claimed.add(named)
-                    put(named, where)
+                    rows[named] = where
                 if run_at < fronts[partition]:
                     self._fronts.lower(partition, run_at)
                 head = head_of(event.tenant, event.to) if event.key is None else NO_LABEL
-                put(where, head + row(event))
+                rows[where] = head + row(event)
                 if event.tenant != tenant:
                     tenant = event.tenant
                     tally = self._tally(tenant)
@@ -124,7 +124,7 @@ class Batch:
     def _fill_ends(self, start: int, stop: int) -> int:
         """Take in changes as long as they end events; returns where that ends."""
         # This loop runs for every event, too: it is `_finish` for those that were scheduled, came once and never moved.
-        put, delete, place, row = self.batch.put, self.batch.delete, keys.place_key, encode
+        rows, place, row = self._rows, keys.place_key, encode
         tenant, tally, keep_until_at, head, prefix = None, [0], -1, b"", b""
         for index in range(start, stop):
             change = self._changes[index]
@@ -149,10 +149,10 @@ class Batch:
                 head, prefix = record_head(keep_until_at), keys.records_prefix(hour, tenant)
                 tally = self._tally(tenant)
             where = prefix + record.id.encode()
-            put(where, head + row(record))
+            rows[where] = head + row(record)
             if not record.id.startswith(PREFIX):
-                put(keys.index_key(tenant, record.id), where)
-            delete(place(b"E", before.partition, run_at, before.sequence))
+                rows[keys.index_key(tenant, record.id)] = where
+            rows[place(b"E", before.partition, run_at, before.sequence)] = None
             tally[ENDED[record.status]] += 1
             tally[PENDING] -= 1
             self.ends += 1
@@ -161,25 +161,38 @@ class Batch:
         return stop
 
     def seal(self) -> WriteBatch:
-        """All changes are in: add what is counted."""
-        put = self.batch.put
+        """All changes are in: add what is counted, and write it down in the order of the keys.
+
+        RocksDB looks for the place of a key beside that of the last one: with rows that lie far apart, as those of ids
+        that clients gave do, this halves what a write costs.
+        """
+        rows = self._rows
         for tenant, tally in self.counts.items():
-            put(keys.counts_key(tenant), counts_row(tally))
+            rows[keys.counts_key(tenant)] = counts_row(tally)
         if self.last_sequence != self._stored_sequence:
-            put(keys.SEQUENCE_KEY, number_row(self.last_sequence))
+            rows[keys.SEQUENCE_KEY] = number_row(self.last_sequence)
         fronts = self._fronts.row()
         if fronts is not None:
-            put(keys.FRONTS_KEY, fronts)
-        return self.batch
+            rows[keys.FRONTS_KEY] = fronts
+        batch = WriteBatch(raw_mode=True)
+        put, delete = batch.put, batch.delete
+        for key in sorted(rows):
+            row = rows[key]
+            if row is None:
+                delete(key)
+            else:
+                put(key, row)
+        return batch
 
     def _change(self, index: int, change: Change) -> None:
+        self.tenants.add(tenant_of_change(change))
         match change:
             case Move():
                 self._move(index, change)
             case Block(partition, tenant, key, head):
-                self.batch.put(keys.head_key(partition, tenant, key), number_row(head))
+                self._rows[keys.head_key(partition, tenant, key)] = number_row(head)
             case Unblock(partition, tenant, key):
-                self.batch.delete(keys.head_key(partition, tenant, key))
+                self._rows[keys.head_key(partition, tenant, key)] = None
             case Finish():
                 self._finish(index, change)
             case Add():
@@ -195,7 +208,7 @@ class Batch:
                 self.refusals[index] = Refusal(existing)
                 return
         place = self._put(event)
-        self.batch.put(keys.index_key(event.tenant, event.id), place)
+        self._rows[keys.index_key(event.tenant, event.id)] = place
         self._tally(event.tenant)[DEAD if event.state == "dead" else PENDING] += 1
         self.last_sequence = max(self.last_sequence, event.sequence)
 
@@ -219,7 +232,7 @@ class Batch:
         hour = keys.hour_of(change.keep_until_at)
         occurrence = None if following is None else record.occurrence
         place = keys.record_key(hour, tenant, event_id, occurrence)
-        self.batch.put(place, record_row(record, change.keep_until_at))
+        self._rows[place] = record_row(record, change.keep_until_at)
         self.hours.add(hour)
         self.ends += 1
         if record.status == "delivered" and before.run_at > self.rung_at:
@@ -230,11 +243,11 @@ class Batch:
             self._replace(before, following)
             return
         tally[DEAD if before.state == "dead" else PENDING] -= 1
-        self.batch.delete(keys.event_key(before))
+        self._rows[keys.event_key(before)] = None
         if not is_made(event_id):
-            self.batch.put(keys.index_key(tenant, event_id), place)
+            self._rows[keys.index_key(tenant, event_id)] = place
         elif not is_home(before):
-            self.batch.delete(keys.index_key(tenant, event_id))
+            self._rows[keys.index_key(tenant, event_id)] = None
 
     def _replace(self, before: Event, after: Event) -> None:
         """Put an event in the place of its older form, and keep the index right."""
@@ -242,16 +255,16 @@ class Batch:
         new = self._put(after)
         if old == new:
             return
-        self.batch.delete(old)
+        self._rows[old] = None
         made = is_made(after.id)
         if not (made and is_home(after)):
-            self.batch.put(keys.index_key(after.tenant, after.id), new)
+            self._rows[keys.index_key(after.tenant, after.id)] = new
         elif not is_home(before):
-            self.batch.delete(keys.index_key(after.tenant, after.id))
+            self._rows[keys.index_key(after.tenant, after.id)] = None
 
     def _put(self, event: Event) -> bytes:
         place = keys.event_key(event)
-        self.batch.put(place, labelled_row(event))
+        self._rows[place] = labelled_row(event)
         if event.state == "scheduled" and event.run_at < self._fronts.at[event.partition]:
             self._fronts.lower(event.partition, event.run_at)
         return place
@@ -259,6 +272,7 @@ class Batch:
     def _tally(self, tenant: str) -> Tally:
         tally = self.counts.get(tenant)
         if tally is None:
+            self.tenants.add(tenant)
             tally = self.counts[tenant] = list(self._stored_counts.get(tenant, (0, 0, 0, 0, 0)))
         return tally
 

@@ -88,7 +88,9 @@ class RoughNode:
         await self.node.drain(drain_s)
         epochs = dict(self.engine.epochs)
         is_clean = await self.engine.stop()
-        if self.engine._scribe._backlog._units:
+        scribe = self.engine._scribe
+        ready = [] if scribe._ready is None else [unit for unit in scribe._ready.units if not unit.is_new]
+        if ready or scribe._backlog._units:
             given_up(epochs)
         await self.node.leave(is_clean=is_clean)
         await self.node.abandon()

@@ -239,6 +239,20 @@ def test_a_client_given_id_is_taken_once(store: Store) -> None:
     play(store, scenario)
 
 
+def test_of_many_client_given_ids_each_is_taken_once(store: Store) -> None:
+    old = [event(1 + number, id=f"order-{number:03}") for number in range(20, 60)]
+    new = [event(101 + number, id=f"order-{number:03}", payload=b"[]") for number in range(40, 100)]
+    twice = event(201, id="order-090")
+
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        await make(store, epochs, *map(Add, old))
+        refused = await store.apply([*map(Add, new), Add(twice)], epochs)
+        assert refused == {**{i: Refusal(old[20 + i]) for i in range(20)}, 60: Refusal(new[50])}
+        assert (await store.counts())["shop"].pending == 80
+
+    play(store, scenario)
+
+
 def test_a_client_given_id_stays_taken_while_its_record_is_kept(store: Store) -> None:
     first = event(1, id="order-1")
     kept = record(first)

@@ -18,6 +18,7 @@ from everbell.core.event import Event, Record
 from everbell.core.ids import PREFIX, is_made
 from everbell.stores import rocksdb_keys as keys
 from everbell.stores.port import Add, Block, Change, Finish, Move, Refusal, Unblock
+from everbell.stores.rocksdb_access import present
 from everbell.stores.rocksdb_fronts import Fronts
 from everbell.stores.rocksdb_rows import counts_row, number_row
 from everbell.stores.rows import (
@@ -87,9 +88,11 @@ class Batch:
     def _fill_adds(self, start: int, stop: int) -> int:
         """Take in changes as long as they add events; returns where that ends."""
         # This loop runs for every event that is ever scheduled: it calls no more than it must.
-        rows, place, row, look = self._rows, keys.place_key, encode, self._db.get
+        rows, place, row = self._rows, keys.place_key, encode
+        names: dict[int, bytes] = {}
         fronts, changes = self._fronts.at, self._changes
         last_sequence, tenant, tally = self.last_sequence, None, [0]
+        taken: set[bytes] = set()
         for index in range(start, stop):
             change = changes[index]
             if type(change) is not Add:
@@ -101,9 +104,12 @@ class Batch:
                 partition, sequence = event.partition, event.sequence
                 where = place(b"E", partition, run_at, sequence)
                 if not event.id.startswith(PREFIX):
-                    named = keys.index_key(event.tenant, event.id)
-                    if named in rows or look(named) is not None:
-                        self._add(index, event)  # It may be taken.
+                    if not names:
+                        names = self._names(index, stop)
+                        taken = present(self._db, names.values())
+                    named = names[index]
+                    if named in rows or named in taken:
+                        self._add(index, event)  # It may be somebody's.
                         continue
                     rows[named] = where
                 if run_at < fronts[partition]:
@@ -120,6 +126,17 @@ class Batch:
                 self._add(index, event)
         self.last_sequence = max(last_sequence, self.last_sequence)
         return stop
+
+    def _names(self, start: int, stop: int) -> dict[int, bytes]:
+        """Where the index names the clients' ids among those that are added next."""
+        names: dict[int, bytes] = {}
+        for index in range(start, stop):
+            change = self._changes[index]
+            if type(change) is not Add:
+                break
+            if not change.event.id.startswith(PREFIX):
+                names[index] = keys.index_key(change.event.tenant, change.event.id)
+        return names
 
     def _fill_ends(self, start: int, stop: int) -> int:
         """Take in changes as long as they end events; returns where that ends."""

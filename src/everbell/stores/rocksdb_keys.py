@@ -94,7 +94,7 @@ def names_in(head: bytes) -> tuple[str, str]:
 
 def index_key(tenant: str, event_id: str) -> bytes:
     """Where it is written down where an event lies."""
-    return b"I%b\0%b" % (tenant.encode(), event_id.encode())
+    return f"I{tenant}\0{event_id}".encode()
 
 
 def hour_of(keep_until_at: int) -> int:

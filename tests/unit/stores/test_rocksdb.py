@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 from rocksdict import Rdict
 
@@ -17,7 +19,7 @@ from everbell.core.time import HOUR_MS
 from everbell.errors import Fenced, StoreBroken, StoreCorrupt, StoreError, StoreFull, StoreUnavailable, StoreUnusable
 from everbell.stores.port import Add, Block, Change, Counts, Filter, Move
 from everbell.stores.rocksdb import RocksdbStore
-from everbell.stores.rocksdb_access import scan
+from everbell.stores.rocksdb_access import open_database, present, scan
 from everbell.stores.rocksdb_keys import event_key, index_key
 from everbell.stores.rows import event_row
 from tests.conformance.stores import NOW, PARTITIONS, UNOWNED, event, find_all, finish, page_all, record
@@ -192,6 +194,24 @@ def test_poison_counts_towards_a_page(tmp_path: Path) -> None:
         assert (len(page.poison), list(page.events), page.more) == (1, [events[3]], False)
 
     visit(tmp_path, step)
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rdict]:
+    """Some numbers of a long row."""
+    db = open_database(tmp_path_factory.mktemp("numbers"), create=True)
+    for number in (*range(40, 60), 100, 120, *range(300, 700, 7), 999):
+        db[b"%03d" % number] = b"here"
+    yield db
+    db.close()
+
+
+@given(st.lists(st.integers(0, 999)), st.integers(0, 999), st.integers(0, 200))
+def test_whatever_is_asked_for_is_found_if_it_is_there(
+    numbers: Rdict, scattered: list[int], first: int, row: int
+) -> None:
+    names = [b"%03d" % number for number in (*scattered, *range(first, min(first + row, 1_000)))]
+    assert present(numbers, names) == {name for name in names if name in numbers}
 
 
 def test_tables_have_bloom_filters_also_after_a_restart(tmp_path: Path) -> None:

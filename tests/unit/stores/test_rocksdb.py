@@ -198,10 +198,12 @@ def test_poison_counts_towards_a_page(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def numbers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rdict]:
-    """Some numbers of a long row."""
+    """Some numbers of a long row, of which a part was deleted."""
     db = open_database(tmp_path_factory.mktemp("numbers"), create=True)
-    for number in (*range(40, 60), 100, 120, *range(300, 700, 7), 999):
+    for number in (*range(40, 60), 100, 120, *range(300, 700, 7), *range(750, 900), 999):
         db[b"%03d" % number] = b"here"
+    for number in range(750, 880):
+        del db[b"%03d" % number]
     yield db
     db.close()
 

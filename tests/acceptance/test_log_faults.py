@@ -75,7 +75,7 @@ async def insist(call: Callable[[], Awaitable[T]]) -> T:
             try:
                 return await call()
             except (LogUnavailable, LogUncertain):
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.02)  # That it is back is told by nothing but an answer.
 
 
 # Servers

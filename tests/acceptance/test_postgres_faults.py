@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from time import monotonic
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import asyncpg
 import pytest
@@ -85,7 +85,7 @@ async def eventually(ask: Callable[[], Awaitable[T]]) -> T:
             try:
                 return await ask()
             except StoreUnavailable:
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.02)  # That it is back is told by nothing but an answer.
 
 
 def through(url: str, server: PostgresServer, proxy: FatefulProxy) -> str:
@@ -552,11 +552,10 @@ def test_made_ids_are_never_looked_up() -> None:
             "SELECT relname, seq_scan, idx_scan, idx_tup_fetch, n_tup_ins, n_tup_del "
             "FROM pg_stat_user_tables WHERE schemaname = $1"
         )
-        while True:
-            rows = await administrator.fetch(statistics, url.rpartition("=")[2])
-            tables = {row["relname"]: row for row in rows}
-            if tables["records"]["n_tup_ins"] == 2_000:  # The server writes its statistics down with a delay.
-                break
+        tables: dict[str, Any] = {"records": {"n_tup_ins": 0}}
+        async with asyncio.timeout(PATIENCE_S):
+            while tables["records"]["n_tup_ins"] != 2_000:  # The server writes its statistics down with a delay.
+                tables = {row["relname"]: row for row in await administrator.fetch(statistics, url.rpartition("=")[2])}
         assert tables["scheduled"]["idx_scan"] == tables["scheduled"]["n_tup_del"] == 2_000
         for name in ("records", "ids", "waiting", "dead", "heads"):
             assert tables[name]["idx_tup_fetch"] == 0, name
@@ -582,13 +581,13 @@ def test_a_table_that_was_empty_when_it_was_analysed_is_found_by_its_index_all_t
             await store.apply([Add(each) for each in events[1_000:]], epochs)
             for start in range(1_000, 4_000, 1_000):
                 await store.apply([finish(each) for each in events[start : start + 1_000]], epochs)
-        while True:  # The server writes its statistics down with a delay.
-            row = await administrator.fetchrow(
-                "SELECT idx_scan, n_tup_del FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = 'scheduled'",
-                schema,
-            )
-            if row["n_tup_del"] == 4_000:
-                break
+        statistics = (
+            "SELECT idx_scan, n_tup_del FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = 'scheduled'"
+        )
+        row: Any = {"n_tup_del": 0}
+        async with asyncio.timeout(PATIENCE_S):
+            while row["n_tup_del"] != 4_000:  # The server writes its statistics down with a delay.
+                row = await administrator.fetchrow(statistics, schema)
         assert row["idx_scan"] == 4_000
         await administrator.close()
 

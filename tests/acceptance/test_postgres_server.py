@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from tests.acceptance.load import Load, Shape
-from tests.acceptance.machine import Answer, Machine, until
+from tests.acceptance.machine import PATIENCE_S, Answer, Machine, until
 from tests.acceptance.receiver import Receiver
 from tests.services import shared
 from tests.services.postgres import PASSWORD, PostgresServer
@@ -121,9 +121,10 @@ def test_in_the_steady_state_nothing_is_read_back(tmp_path: Path) -> None:
 async def _statistics(server: PostgresServer, schema: str, count: int) -> dict[str, Any]:
     """What the server counted, as soon as it has written down that so many events came and went."""
     administrator = await asyncpg.connect(server.url)
-    while True:
-        rows = await administrator.fetch("SELECT * FROM pg_stat_user_tables WHERE schemaname = $1", schema)
-        tables = {row["relname"]: row for row in rows}
-        if tables["scheduled"]["n_tup_del"] == tables["records"]["n_tup_ins"] == count:
-            await administrator.close()
-            return tables
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            rows = await administrator.fetch("SELECT * FROM pg_stat_user_tables WHERE schemaname = $1", schema)
+            tables = {row["relname"]: row for row in rows}
+            if tables["scheduled"]["n_tup_del"] == tables["records"]["n_tup_ins"] == count:
+                await administrator.close()
+                return tables

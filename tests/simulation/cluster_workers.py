@@ -50,7 +50,7 @@ class Workers:
             for lease in leases:
                 with suppress(EverbellError):
                     await self._work(name, tenant, lease, asked_ms)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # Else a queue that is never empty would keep virtual time where it is.
 
     async def _work(self, name: str, tenant: str, lease: Lease, asked_ms: int) -> None:
         occurrence = lease.occurrence

@@ -26,7 +26,7 @@ from everbell.errors import StoreUnavailable, StoreUnusable
 from everbell.stores.port import Add, Change, Counts, Filter, Finish, Found, Move, Page, Poison, Refusal
 from everbell.stores.postgres_address import read_address
 from everbell.stores.postgres_find import Search
-from everbell.stores.postgres_link import Link, Links
+from everbell.stores.postgres_link import Connection, Link, Links
 from everbell.stores.postgres_operation import Operations
 from everbell.stores.postgres_reads import look_up, read_blocked, read_heads, read_line, read_one, read_page, read_spots
 from everbell.stores.postgres_schema import OPEN_S, prepare
@@ -170,7 +170,7 @@ class PostgresStore:
         gone = 0
         while gone < limit:
             page = min(limit - gone, _SWEPT_AT_ONCE)
-            count = await self._readers.ask(lambda link: link.fetchval(SWEEP, now // HOUR_MS, page))  # noqa: B023 - awaited here
+            count = await self._readers.ask(partial(_forget, now // HOUR_MS, page))
             gone += count
             if count < page:
                 break
@@ -185,6 +185,11 @@ class PostgresStore:
         async with self._lock:
             await self._link.close()
             await self._readers.close()
+
+
+async def _forget(hour: int, limit: int, connection: Connection) -> int:
+    count: int = await connection.fetchval(SWEEP, hour, limit)
+    return count
 
 
 async def _build(changes: Sequence[Change], looked: Looked, guarded: Mapping[Spot, Event]) -> Batch:

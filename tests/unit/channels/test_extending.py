@@ -39,7 +39,7 @@ def test_the_channel_of_the_page_delivers_and_refuses(tmp_path: Path) -> None:
             Draft(clock.now() + 60_000, "spool:invoices", b"19", "later"),
         ]
         assert all(isinstance(seen, Seen) for seen in await engine.operations.schedule("default", drafts))
-        await asyncio.sleep(2)
+        await asyncio.sleep(2)  # Of virtual time, for what is due after half a second.
         statuses = {name: (await engine.operations.get("default", name)).status for name in ("good", "bad", "later")}
         assert statuses == {"good": "delivered", "bad": "dead", "later": "scheduled"}
         await engine.stop()

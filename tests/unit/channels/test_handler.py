@@ -91,7 +91,7 @@ def test_a_handler_that_resists_its_deadline_spares_nobody_after_it() -> None:
 
         async def handler(event: Occurrence) -> None:
             try:
-                await asyncio.sleep(60)
+                await asyncio.sleep(60)  # Of virtual time: longer than its deadline.
             except asyncio.CancelledError:
                 if event.payload == "stubborn":
                     return

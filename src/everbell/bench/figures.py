@@ -7,6 +7,7 @@ from math import ceil
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 Verdict = Literal["aim", "ok", "below", ""]
 
@@ -62,6 +63,8 @@ class Figure(Struct, frozen=True):
     rss_mb: float | None = None
     lateness: Lateness | None = None
     notes: tuple[str, ...] = ()
+    rounds: tuple[float, ...] = ()
+    """The values of all rounds, in order, where there was more than one; the best is `value`."""
 
     @property
     def ratio(self) -> float | None:
@@ -69,6 +72,25 @@ class Figure(Struct, frozen=True):
         if not self.baselines or not self.baselines[0].value:
             return None
         return self.value / self.baselines[0].value
+
+
+def best_of(figures: Sequence[Figure]) -> list[Figure]:
+    """One figure for each goal: the best round, which knows of the others.
+
+    What others do to a machine makes a figure worse and never better, so the best round says most of the program; how
+    far the rounds are apart says how much the machine was its own.
+    """
+    rounds: dict[Goal, list[Figure]] = {}
+    for figure in figures:
+        rounds.setdefault(figure.goal, []).append(figure)
+    return [_best(goal, made) for goal, made in rounds.items()]
+
+
+def _best(goal: Goal, made: Sequence[Figure]) -> Figure:
+    if len(made) == 1:
+        return made[0]
+    best = (max if goal.more_is_better else min)(made, key=lambda figure: figure.value)
+    return replace(best, rounds=tuple(figure.value for figure in made))
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:

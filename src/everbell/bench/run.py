@@ -49,6 +49,9 @@ MEASUREMENTS: dict[str, Measurement] = {
 }
 """In the order in which they are made."""
 
+ONCE = frozenset({"pending", "herd", "million", "recurring", "guarded", "shards"})
+"""Those that take minutes, or have rounds of their own."""
+
 
 def names_of(only: Sequence[str] | None, scene: Scene) -> list[str]:
     """What was asked for, or everything that can be measured here."""
@@ -91,13 +94,19 @@ def describe_machine() -> Machine:
     )
 
 
-def measure(names: Sequence[str], scene: Scene) -> Iterator[Figure | str]:
-    """Make the measurements one after the other; each figure, or why there is none, as soon as it is known."""
-    for name in names:
-        try:
-            yield from MEASUREMENTS[name](scene)
-        except BenchFailed as failed:
-            yield f"{name}: {failed}"
+def measure(names: Sequence[str], scene: Scene, rounds: int) -> Iterator[Figure | str]:
+    """Make the measurements one after the other; each figure, or why there is none, as soon as it is known.
+
+    The next round begins when all have had their turn: a machine that is slow for a while is so for one round of each.
+    """
+    for turn in range(rounds):
+        for name in names:
+            if turn and name in ONCE:
+                continue
+            try:
+                yield from MEASUREMENTS[name](scene)
+            except BenchFailed as failed:
+                yield f"{name}: {failed}"
 
 
 def _processor() -> str:

@@ -72,6 +72,8 @@ def _notes(figures: Sequence[Figure]) -> list[str]:
     lines = []
     for figure in figures:
         facts = [f"bare: {bare.what}, {number(bare.value)} {figure.goal.unit}" for bare in figure.baselines]
+        if figure.rounds:
+            facts.insert(0, f"the best of {', '.join(map(number, figure.rounds))} {figure.goal.unit}")
         if facts or figure.notes:
             lines.append(f"{figure.goal.work}:")
             lines.extend(f"  {fact}" for fact in (*facts, *figure.notes))

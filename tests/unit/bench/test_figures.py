@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everbell.bench.figures import Baseline, Figure, Goal, lateness_of, per_event_us, percentile
+from everbell.bench.figures import Baseline, Figure, Goal, best_of, lateness_of, per_event_us, percentile
 
 MORE = Goal("work", "events/s", 80, 150)
 LESS = Goal("work", "ms", 10, 3, more_is_better=False)
@@ -61,6 +61,20 @@ def test_the_ratio_is_to_the_first_baseline() -> None:
 @pytest.mark.parametrize("baselines", [(), (Baseline("nothing", 0),)])
 def test_without_a_baseline_there_is_no_ratio(baselines: tuple[Baseline, ...]) -> None:
     assert Figure(MORE, 50, baselines).ratio is None
+
+
+def test_the_best_round_counts_and_knows_of_the_others() -> None:
+    first, second = Figure(MORE, 80, (Baseline("bare", 100),)), Figure(MORE, 90, (Baseline("bare", 300),))
+    quick, slow = Figure(LESS, 4), Figure(LESS, 9)
+
+    rate, delay = best_of([first, slow, second, quick])
+
+    assert (rate.value, rate.ratio, rate.rounds) == (90, 0.3, (80, 90)), "beside the bare work of its own round"
+    assert (delay.value, delay.rounds) == (4, (9, 4))
+
+
+def test_a_single_round_is_as_it_is() -> None:
+    assert best_of([Figure(MORE, 80)]) == [Figure(MORE, 80)]
 
 
 def test_cpu_time_is_shared_out() -> None:

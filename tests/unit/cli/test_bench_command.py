@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from everbell.bench.figures import Baseline, Figure, Goal
 from everbell.bench.run import MEASUREMENTS
@@ -18,13 +19,13 @@ from everbell.cli.parser import FAILED, OK, USAGE
 FIGURE = Figure(Goal("bulk ingest", "events/s", 80, 150), 100, (Baseline("bare RocksDB", 200),), 9.5, 80.0)
 
 
-class Runs(list[tuple[Sequence[str], Scene]]):
+class Runs(list[tuple[Sequence[str], Scene, int]]):
     """What was asked to be measured, and what comes of it."""
 
     results: Sequence[Figure | str] = (FIGURE,)
 
-    def measure(self, names: Sequence[str], scene: Scene) -> Iterator[Figure | str]:
-        self.append((names, scene))
+    def measure(self, names: Sequence[str], scene: Scene, rounds: int) -> Iterator[Figure | str]:
+        self.append((names, scene, rounds))
         yield from self.results
 
 
@@ -39,9 +40,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
 def test_everything_is_measured_unless_told_otherwise(runs: Runs) -> None:
     assert main(["bench"]) == OK
 
-    names, scene = runs[0]
+    names, scene, rounds = runs[0]
     assert list(names) == [name for name in MEASUREMENTS if name not in ("cassandra", "kafka", "postgres", "shards")]
-    assert (scene.scale, scene.gateways) == (Scale(), None)
+    assert (scene.scale, scene.gateways, rounds) == (Scale(), None, 1)
 
 
 def test_options_narrow_it_down(runs: Runs) -> None:
@@ -61,6 +62,20 @@ def test_a_table_is_printed(runs: Runs, capsys: pytest.CaptureFixture[str]) -> N
     assert "bulk ingest  100 events/s        80  150  ok   200   0.50     9.5      80" in out
 
 
+def test_of_many_rounds_the_best_is_in_the_table_and_all_are_told(
+    runs: Runs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs.results = [replace(FIGURE, value=value) for value in (90, 120, 70)]
+
+    main(["bench", "--only", "ingest", "--rounds", "3"])
+
+    out = capsys.readouterr().out
+    assert runs[0][2] == 3
+    assert out.count("bulk ingest  ") == 1
+    assert "bulk ingest  120 events/s" in out
+    assert "the best of 90, 120, 70 events/s" in out
+
+
 def test_json_is_one_document(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     main(["bench", "--json"])
 
@@ -71,7 +86,14 @@ def test_json_is_one_document(runs: Runs, capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--only", "nonsense"], ["--events", "0"], ["--events", "many"], ["--gateways", "-1"], ["--gateways", "65"]],
+    [
+        ["--only", "nonsense"],
+        ["--events", "0"],
+        ["--events", "many"],
+        ["--gateways", "-1"],
+        ["--gateways", "65"],
+        ["--rounds", "0"],
+    ],
 )
 def test_a_wrong_option_is_refused(runs: Runs, arguments: list[str]) -> None:
     assert main(["bench", *arguments]) == USAGE

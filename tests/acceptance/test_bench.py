@@ -37,7 +37,7 @@ def test_a_table_with_the_bare_work_beside_it(tmp_path: Path) -> None:
     assert not os.listdir(tmp_path), "its directories are gone"
 
 
-@pytest.mark.parametrize("name", ["whole", "single", "pull", "push", "preview", "recurring", "guarded"])
+@pytest.mark.parametrize("name", ["whole", "single", "late", "pull", "push", "preview", "recurring", "guarded"])
 def test_each_measurement_runs(tmp_path: Path, name: str) -> None:
     report = json.loads(bench(tmp_path, "--events", "500", "--gateways", "0", "--json", "--only", name))
 

@@ -1,6 +1,9 @@
 """Lateness at 10,000 due a second, by the clock of whoever receives: a handler in process, a receiver over HTTP.
 
 Beside each, how late a bare timer was right before: on a machine that is shared with others that is much of it.
+
+Over HTTP the same rate begins half a second before: connections to the receiver are made then, a hundred of them, and
+what that does to lateness is told apart.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ _RATE_S = 10_000
 _LOADERS = 4
 _BUILD_MS = 3_000
 _BARE_MS = 5_000
+_WARM_UP_MS = 500
 
 
 def late(scene: Scene) -> list[Figure]:
@@ -54,15 +58,22 @@ def _over_http(scene: Scene) -> Figure:
         receiver, receiver_port = started_receiver(stage, lateness=True)
         server, port = stage.server(gateways=scene.few_gateways)
         plan = _plan(port, f"http://127.0.0.1:{receiver_port}/bell", count, size)
-        load = stage.partner("everbell.bench.load", plan)
-        load.hear(PATIENCE_S)
-        send(load, count, scene.progress("storing", events))
+        few, few_size = batches(min(_RATE_S * _WARM_UP_MS // 1_000, events))
+        first = replace(
+            _plan(port, f"http://127.0.0.1:{receiver_port}/first", few, few_size),
+            due_from=plan.due_from - few * few_size * 1_000 // _RATE_S,
+        )
+        for loaded, requests in ((first, few), (plan, count)):
+            load = stage.partner("everbell.bench.load", loaded)
+            load.hear(PATIENCE_S)
+            send(load, requests, scene.progress("storing", requests * loaded.batch))
         rest_until(plan.due_from)
         before = server.usage()
-        came = received(receiver, ReceiverOrder({"/bell": events}), scene, "delivering over HTTP")["/bell"]
+        came = received(receiver, ReceiverOrder({"/bell": events}), scene, "delivering over HTTP")
         after = server.usage()
     cpu_us = per_event_us(after.cpu_s - before.cpu_s, events)
-    return _figure(LATE_HTTP, came.lateness, bare, cpu_us, after.rss_bytes)
+    figure = _figure(LATE_HTTP, came["/bell"].lateness, bare, cpu_us, after.rss_bytes)
+    return replace(figure, notes=(*figure.notes, *_notes_of(came["/first"].lateness)))
 
 
 def _bare(scene: Scene) -> Lateness:
@@ -82,10 +93,20 @@ def _plan(port: int, to: str, count: int, size: int) -> LoadPlan:
 def _figure(goal: Goal, lateness: Lateness | None, bare: Lateness, cpu_us: float, rss_bytes: int) -> Figure:
     if lateness is None:
         raise BenchFailed("nothing arrived whose lateness could be told")
-    early = "none was early" if lateness.earliest_ms >= 0 else f"ONE WAS EARLY by {-lateness.earliest_ms:.3f} ms"
     notes = (
-        f"{lateness.count:,} events, {early}",
+        f"{lateness.count:,} events, {_earliness(lateness)}",
         f"bare timers: p50 {bare.p50_ms:.2f} ms, at most {bare.max_ms:.1f} ms",
     )
     baseline = Baseline("p99 of a bare timer for each millisecond", bare.p99_ms)
     return Figure(goal, lateness.p99_ms, (baseline,), cpu_us, rss_bytes / 1e6, lateness, notes)
+
+
+def _notes_of(first: Lateness | None) -> tuple[str, ...]:
+    if first is None:
+        return ()
+    times = f"p50 {first.p50_ms:.2f} ms, p99 {first.p99_ms:.2f} ms, at most {first.max_ms:.1f} ms"
+    return (f"the {first.count:,} before them, while connections were made: {times}, {_earliness(first)}",)
+
+
+def _earliness(lateness: Lateness) -> str:
+    return "none was early" if lateness.earliest_ms >= 0 else f"ONE WAS EARLY by {-lateness.earliest_ms:.3f} ms"

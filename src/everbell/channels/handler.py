@@ -86,7 +86,22 @@ class HandlerChannel:
                     self._run_soon()
                 if self._sweeper is None:
                     self._sweep_soon()
-                failure = await self._call(delivery, runner)
+                event, failure = delivery.event, None
+                handler = self._handlers.get(event.to)
+                # Not in a coroutine of its own: one more for each event is a fiftieth of its whole path.
+                try:
+                    if handler is None:
+                        failure = _no_handler(event.to)
+                    else:
+                        await handler(occurrence_of(event, delivery.attempt, delivery.epoch))
+                except asyncio.CancelledError:
+                    failure = self._cancelled(delivery, runner)
+                except Exception as error:
+                    failure = _failed(error)
+                if runner in self._overdue:
+                    # However the handler took its cancellation, the runner is free for the next event and its deadline.
+                    self._overdue.discard(runner)
+                    runner.uncancel()
                 if failure is None:
                     self._done(delivery)
                 else:
@@ -107,31 +122,13 @@ class HandlerChannel:
         if handled:
             handled[0].desk.settle_all(handled, DELIVERED)
 
-    async def _call(self, delivery: Delivery, runner: asyncio.Task[None]) -> Outcome | None:
-        """Call the handler; returns what went wrong, if anything did."""
-        event = delivery.event
-        handler = self._handlers.get(event.to)
-        if handler is None:
-            name = event.to.partition(":")[2]
-            return Outcome("failed", f"there is no handler named {name!r} in this process")
-        try:
-            await handler(occurrence_of(event, delivery.attempt, delivery.epoch))
-        except asyncio.CancelledError:
-            if runner in self._overdue:
-                return Outcome("timeout", f"the handler took longer than {delivery.tenant.timeout_ms} ms")
-            if runner.cancelling():
-                raise  # The channel is being closed.
-            return Outcome("failed", "CancelledError: something that the handler waited for was cancelled")
-        except Refuse as refusal:
-            return Outcome("refused", str(refusal) or "the handler refused it")
-        except Exception as error:
-            return Outcome("failed", f"{type(error).__name__}: {error}"[:500])
-        finally:
-            if runner in self._overdue:
-                # However the handler took its cancellation, the runner is free for the next event and its deadline.
-                self._overdue.discard(runner)
-                runner.uncancel()
-        return None
+    def _cancelled(self, delivery: Delivery, runner: asyncio.Task[None]) -> Outcome:
+        """What it means that a handler was cancelled. Goes on cancelling when the channel is being closed."""
+        if runner in self._overdue:
+            return Outcome("timeout", f"the handler took longer than {delivery.tenant.timeout_ms} ms")
+        if runner.cancelling():
+            raise asyncio.CancelledError
+        return Outcome("failed", "CancelledError: something that the handler waited for was cancelled")
 
     def _in_thread(self, handler: Handler) -> Callable[[Occurrence], Awaitable[object]]:
         async def call(occurrence: Occurrence) -> object:
@@ -156,3 +153,15 @@ class HandlerChannel:
                 runner.cancel()
         if self._deadlines:
             self._sweep_soon()
+
+
+def _no_handler(target: str) -> Outcome:
+    name = target.partition(":")[2]
+    return Outcome("failed", f"there is no handler named {name!r} in this process")
+
+
+def _failed(error: Exception) -> Outcome:
+    """What it means that a handler raised."""
+    if isinstance(error, Refuse):
+        return Outcome("refused", str(error) or "the handler refused it")
+    return Outcome("failed", f"{type(error).__name__}: {error}"[:500])

@@ -19,8 +19,6 @@ BIN := $(VENV)/bin
 LOCKS := requirements
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check
 SOURCES := $(wildcard src tests benchmarks examples reference)
-STAGES := lint types unit conformance simulation acceptance
-LOGS := .build/test
 
 # What the tests need from the system, as command=package.
 SYSTEM_TOOLS ?= curl=curl strace=strace openssl=openssl ip=iproute2 nsenter=util-linux sysctl=procps
@@ -67,15 +65,9 @@ bench: $(VENV)/.bench ## Measure this machine; options go into ARGS
 
 .PHONY: test
 test: $(VENV)/.dev ## Run every check there is, go on after a failure, and sum up
-	@mkdir -p $(LOGS); failed=0; summary=; \
-	for stage in $(STAGES); do \
-		printf '\n== %s\n' "$$stage"; SECONDS=0; verdict=ok; log="$(LOGS)/$$stage.log"; \
-		$(MAKE) "$$stage" 2>&1 | tee "$$log" || { verdict=FAILED; failed=1; }; \
-		last=$$(awk '!/^make/ && NF {line = $$0} END {gsub(/^=+ | =+$$/, "", line); print line}' "$$log"); \
-		printf -v row '%-12s %-7s %4ss  %s' "$$stage" "$$verdict" "$$SECONDS" "$$last"; \
-		summary+=$$row$$'\n'; \
-	done; \
-	printf '\n== summary\n%s' "$$summary"; exit $$failed
+	@# Two stages need these, at the same time: so they are there before.
+	@$(MAKE) system services-installed || echo "going on; what needs them will fail"
+	@exec $(BIN)/python -m tests.stages
 
 .PHONY: lint
 lint: $(VENV)/.dev ## Check style and formatting

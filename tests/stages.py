@@ -102,4 +102,6 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _end)
+    # In the background it may be ignored, and the stages would ignore it, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(0 if run(IN_TURN, BESIDE, lambda name: ("make", name), LOGS, sys.stdout) else 1)

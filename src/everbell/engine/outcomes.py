@@ -162,7 +162,7 @@ class Outcomes:
         change: Change = Finish(event, sent.record, now + entry.flow.tenant.retention_ms)
         if comes is not None:
             change = Move(event, comes)
-        self._collect(entry, change, comes, False, (Add(occurrence),))
+        self._collect(entry, change, comes, False, (Add(occurrence, follows=True),))
         self._settled.append((entry, occurrence, False))
 
     def _fail(self, entry: Entry, after: Event, *, blocks: bool, letter: Event | None = None) -> None:
@@ -171,7 +171,7 @@ class Outcomes:
         A letter that tells of its death is stored in the same unit.
         """
         arrives = after if after.state == "scheduled" else letter
-        letters = () if letter is None else (Add(letter),)
+        letters = () if letter is None else (Add(letter, follows=True),)
         if after.key is None or not blocks:
             self._collect(entry, Move(entry.event, after), arrives, after.key is not None, letters)
             return

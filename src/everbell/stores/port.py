@@ -35,6 +35,8 @@ class Add(Struct, frozen=True, gc=False):
     """
 
     event: Event
+    follows: bool = False
+    """It follows from what has happened: it is stored also where there is no more room for what users ask for."""
 
 
 class Move(Struct, frozen=True, gc=False):

@@ -273,7 +273,7 @@ class RocksdbStore:
 
     def _check_room(self, changes: Sequence[Change]) -> None:
         free = self._free(self._directory)
-        if free < self._reserve_bytes and any(type(change) is Add for change in changes):
+        if free < self._reserve_bytes and any(type(change) is Add and not change.follows for change in changes):
             raise StoreFull(
                 f"the disk of the store has {free >> 20} MiB left, and the last {self._reserve_bytes >> 20} MiB are "
                 "kept for events that are stored already: make room"

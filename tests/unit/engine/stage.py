@@ -42,14 +42,16 @@ class WatchedStore(MemoryStore):
         super().__init__(partitions)
         self.applied: list[list[Change]] = []
         self.fault: StoreError | None = None
+        self.fault_of: Callable[[Sequence[Change]], StoreError | None] = lambda changes: self.fault
         self.before_apply: Callable[[], Awaitable[object]] | None = None
         self.closed = False
 
     async def apply(self, changes: Sequence[Change], epochs: Mapping[int, int]) -> Mapping[int, Refusal]:
         if self.before_apply is not None:
             await self.before_apply()
-        if self.fault is not None:
-            raise self.fault
+        fault = self.fault_of(changes)
+        if fault is not None:
+            raise fault
         self.applied.append(list(changes))
         return await super().apply(changes, epochs)
 

@@ -11,8 +11,9 @@ from everbell.core.event import Event, Repeat
 from everbell.core.letter import letter_of
 from everbell.core.retry import DELIVERED, Outcome, Retry
 from everbell.core.tenant import Tenant
-from everbell.core.time import HOUR_MS
+from everbell.core.time import HOUR_MS, SECOND_MS
 from everbell.engine import lanes
+from everbell.errors import StoreFull
 from everbell.stores.port import Add, Block, Finish, Move
 from tests.unit.engine.stage import FAILED, REFUSED, Stage, play
 
@@ -293,6 +294,29 @@ def test_the_death_of_an_event_and_its_letter_are_one_write(key: str | None, on_
         assert await stage.status(letter) == "delivered"
 
     play(scene, tenants=(Tenant(on_dead=on_dead, dead_letter_to=letters),))
+
+
+@pytest.mark.parametrize("repeat", [None, Repeat(SECOND_MS, 5, overlap="allow")], ids=["letter", "occurrence"])
+def test_without_room_for_new_events_all_that_follows_from_old_ones_is_stored(repeat: Repeat | None) -> None:
+    letters = "https://letters.example/"
+
+    async def scene(stage: Stage) -> None:
+        # Given a store that takes no more of what users schedule, as RocksDB's reserve of a disk that is nearly full.
+        stage.receiver.answer = lambda delivery: REFUSED if delivery.event.payload == b"bad" else DELIVERED
+        await stage.schedule("bad" if repeat is None else "often", SECOND_MS, repeat=repeat)
+        good = [await stage.schedule(f"e{number}", 2 * SECOND_MS + number) for number in range(5)]
+        stage.store.fault_of = lambda changes: (
+            StoreFull("no room") if any(isinstance(change, Add) and not change.follows for change in changes) else None
+        )
+        await stage.pass_ms(10 * SECOND_MS)
+
+        # Then the letter, or each occurrence that goes its own way, rang, and everything else did.
+        assert [await stage.status(event) for event in good] == ["delivered"] * 5
+        others = [got.event for got in stage.receiver.got if not got.name.startswith("e")]
+        assert len(others) == (2 if repeat is None else 5)
+        assert isinstance(await stage.ask("new"), StoreFull)
+
+    play(scene, tenants=(Tenant(dead_letter_to=letters),))
 
 
 def test_a_letter_that_dies_makes_no_other() -> None:

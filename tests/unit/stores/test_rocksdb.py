@@ -395,7 +395,7 @@ def _flip(file: Path, at: float) -> None:
 # Trouble with the disk
 
 
-def test_below_the_reserve_only_new_events_are_refused(tmp_path: Path) -> None:
+def test_below_the_reserve_only_what_users_schedule_is_refused(tmp_path: Path) -> None:
     free = 1 << 30
     first, second = event(1), event(2)
 
@@ -405,12 +405,14 @@ def test_below_the_reserve_only_new_events_are_refused(tmp_path: Path) -> None:
         free = 99
         with pytest.raises(StoreFull, match="make room"):
             await store.apply([finish(first), Add(second)], UNOWNED)
+        with pytest.raises(StoreFull):
+            await store.apply([Add(event(3), follows=True), Add(second)], UNOWNED)
         later = replace(first, run_at=NOW + 1)
         await store.apply([Move(first, later), Block(1, "shop", "k", 1)], UNOWNED)
-        await store.apply([finish(later)], UNOWNED)
+        await store.apply([finish(later), Add(event(3), follows=True)], UNOWNED)
         free = 100
         await store.apply([Add(second)], UNOWNED)
-        assert await store.counts() == {"shop": Counts(pending=1, delivered=1)}
+        assert await store.counts() == {"shop": Counts(pending=2, delivered=1)}
 
     visit(tmp_path, step, reserve_bytes=100, free=lambda path: free)
 

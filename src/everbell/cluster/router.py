@@ -18,7 +18,7 @@ from everbell.core.event import Event
 from everbell.core.ids import partition_in, place_in
 from everbell.core.retry import Outcome
 from everbell.core.spec import Draft
-from everbell.engine.bulk import in_bulk, spread
+from everbell.engine.bulk import in_bulk
 from everbell.engine.forecast import Forecast
 from everbell.engine.operations import Operations
 from everbell.engine.port import KeyLine, OperationsPort, Seen
@@ -141,8 +141,7 @@ class RoutedOperations:
 
     async def redrive_matching(self, filter: Filter, per_s: float | None = None) -> int:
         """See the port."""
-        delay_ms = spread(per_s)
-        return await in_bulk(self._near.find, filter, lambda event: self.redrive(filter.tenant, event.id, delay_ms()))
+        return await self._near.redrive_by(self.redrive, filter, per_s)
 
     async def line(self, tenant: str, key: str) -> KeyLine:
         """See the port. Only the owner knows whose turn it is."""

@@ -16,8 +16,9 @@ from everbell.core.ids import partition_in
 from everbell.core.retry import Outcome
 from everbell.core.spec import Draft, event_of
 from everbell.core.tenant import Tenant, Tenants
+from everbell.core.time import INSTANT_MAX
 from everbell.core.verdict import cancelled
-from everbell.engine.bulk import in_bulk, spread
+from everbell.engine.bulk import Redrive, died_by, in_bulk, spread
 from everbell.engine.edits import Edits
 from everbell.engine.floor import Floor
 from everbell.engine.forecast import Forecast, Forecaster
@@ -154,7 +155,10 @@ class Operations:
         def edit(event: Event) -> Change:
             if event.state != "dead":
                 raise Conflict(f"the event is {status_of(event)}, not dead")
-            run_at = self._clock.now() + delay_ms
+            run_at = min(self._clock.now() + delay_ms, INSTANT_MAX)
+            if event.repeat is None and event.expires_ms is not None and run_at > event.due_at + event.expires_ms:
+                # The attempt would find that, and end the event. One that repeats goes on with its next occurrence.
+                raise Conflict("its time (expires) is over, so it would end without an attempt; schedule another")
             return Move(
                 event,
                 replace(event, state="scheduled", run_at=run_at, attempt_count=0, reason=None),
@@ -167,8 +171,17 @@ class Operations:
 
     async def redrive_matching(self, filter: Filter, per_s: float | None = None) -> int:
         """Redrive all dead events that match, at once or so many a second; returns how many were."""
+        return await self.redrive_by(self.redrive, filter, per_s)
+
+    async def redrive_by(self, redrive: Redrive, filter: Filter, per_s: float | None) -> int:
+        """The same, where another way than ours leads to the owner of an event."""
         delay_ms = spread(per_s)
-        return await in_bulk(self.find, filter, lambda event: self.redrive(filter.tenant, event.id, delay_ms()))
+        return await in_bulk(
+            self.find,
+            filter,
+            lambda event: redrive(filter.tenant, event.id, delay_ms()),
+            died_by(self._clock.now()),
+        )
 
     async def line(self, tenant: str, key: str) -> KeyLine:
         """Who is next in a key, and how many wait. Raises `NotOwner`."""

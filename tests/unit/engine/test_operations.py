@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from everbell.core.event import Event, Record, Repeat
 from everbell.core.retry import DELIVERED, Retry
 from everbell.core.tenant import Tenant
-from everbell.core.time import HOUR_MS, MINUTE_MS
+from everbell.core.time import HOUR_MS, INSTANT_MAX, MINUTE_MS
 from everbell.core.verdict import record_of
 from everbell.engine.port import Seen
 from everbell.errors import Conflict, NotFound, StoreFull, VersionMismatch
 from everbell.stores.memory import MemoryStore
-from everbell.stores.port import Change, Filter, Finish, Move
+from everbell.stores.port import Change, Filter, Finish, Found, Move
 from tests.unit.engine.stage import FAILED, REFUSED, Stage, play
 
 
@@ -334,6 +334,70 @@ def test_all_that_match_are_cancelled_or_redriven() -> None:
 
         tally = (await stage.engine.operations.counts())["default"]
         assert (tally.pending, tally.cancelled, tally.delivered, tally.dead) == (600, 600, 30, 0)
+
+    play(scene)
+
+
+def test_what_dies_again_while_all_are_redriven_is_left_for_another_time() -> None:
+    async def scene(stage: Stage) -> None:
+        # Given more dead events than one page of a search has, a receiver that still refuses, and a store that takes
+        # its time, so that events die while others are looked for.
+        stage.receiver.answer = lambda delivery: REFUSED
+        for number in range(1_200):
+            await stage.schedule(f"{number}")
+        await stage.pass_ms(1_000)
+        assert len(stage.receiver.got) == 1_200
+        find = stage.store.find
+
+        async def find_slowly(filter: Filter, cursor: str | None, limit: int) -> Found:
+            await asyncio.sleep(0.005)
+            return await find(filter, cursor, limit)
+
+        stage.store.find = find_slowly  # type: ignore[method-assign]
+
+        # Then each is tried once more.
+        assert await stage.engine.operations.redrive_matching(Filter("default", "dead")) == 1_200
+        await stage.settled()
+        assert len(stage.receiver.got) == 2_400
+        assert await stage.engine.operations.redrive_matching(Filter("default", "dead")) == 1_200
+
+    play(scene)
+
+
+def test_a_dead_event_whose_time_is_over_stays_whole() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: REFUSED
+        once = await stage.schedule("once", expires_ms=1_000)
+        often = await stage.schedule("often", expires_ms=1_000, repeat=Repeat(HOUR_MS))
+        await stage.pass_ms(500)
+        await stage.engine.operations.redrive("default", once.id)
+        await stage.pass_ms(5_000)
+        stage.receiver.answer = lambda delivery: DELIVERED
+
+        with pytest.raises(Conflict, match="expires"):
+            await stage.engine.operations.redrive("default", once.id)
+        assert await stage.engine.operations.redrive_matching(Filter("default", "dead")) == 1
+        await stage.settled()
+
+        assert [await stage.status(event) for event in (once, often)] == ["dead", "scheduled"]
+        assert stage.receiver.names == ["once", "often", "once"], "in time, it was tried again"
+
+    play(scene)
+
+
+def test_however_slowly_events_are_redriven_they_are_due_within_the_calendar() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: REFUSED
+        events = [await stage.schedule(f"{number}") for number in range(3)]
+        await stage.settled()
+
+        assert await stage.engine.operations.redrive_matching(Filter("default", "dead"), 5e-324) == 3
+        await stage.engine.operations.cancel("default", events[1].id)
+        await stage.engine.operations.redrive("default", (await stage.schedule("x")).id, 1 << 62)
+
+        last = (await stage.engine.operations.get("default", events[2].id)).event
+        assert isinstance(last, Event)
+        assert stage.clock.now() < last.run_at <= INSTANT_MAX
 
     play(scene)
 

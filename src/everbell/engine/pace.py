@@ -6,6 +6,10 @@ gets much more than that in any second; the least that it holds is one attempt.
 
 from __future__ import annotations
 
+from math import ceil
+
+from everbell.core.time import DAY_MS
+
 _BURST_S = 0.1
 _WAIT_MS = 10
 """The shortest wait: a flow with a high rate starts several attempts at a time instead of waking up for each."""
@@ -34,5 +38,5 @@ class Pace:
 
     @property
     def wait_ms(self) -> int:
-        """How long it takes until another one may start."""
-        return max(_WAIT_MS, -int(-(1 - self._tokens) * 1_000 // self.rate))
+        """How long it takes until another one may start, up to a day: with the least of rates it is beyond numbers."""
+        return max(_WAIT_MS, ceil(min((1 - self._tokens) * 1_000 / self.rate, DAY_MS)))

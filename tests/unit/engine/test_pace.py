@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from everbell.core.tenant import Tenant
+from everbell.core.time import DAY_MS
 from everbell.engine.pace import Pace
 from tests.unit.engine.stage import Stage, play
 
@@ -23,6 +24,15 @@ def test_no_second_gets_much_more_than_the_rate(rate: float) -> None:
     for first, start in enumerate(starts):
         assert bisect_left(starts, start + 1_000) - first <= rate + max(1, rate / 10)
     assert len(starts) >= rate * 9, "and it is used"
+
+
+@pytest.mark.parametrize("rate", [5e-324, 1e-300, 1e-9])
+def test_with_the_least_of_rates_there_is_one_attempt_and_a_long_wait(rate: float) -> None:
+    pace = Pace(rate)
+    pace.take(pace.allows(50))
+
+    assert pace.allows(1_000) == 0
+    assert pace.wait_ms == DAY_MS
 
 
 def test_a_target_gets_its_rate_and_others_go_on() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Container, Mapping, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from msgspec import Struct
 
@@ -24,6 +24,8 @@ from everbell.errors import Stopping
 LEASE_EVENTS_MAX = 1_000
 WAIT_MS_MAX = 60_000
 _SWEEP_S = 0.05
+_WATCHED_SPARE = 10_000
+"""So many tokens of leases that have ended may wait for the time when they would have."""
 
 
 class Lease(Struct, frozen=True, gc=False):
@@ -63,6 +65,8 @@ class QueueChannel:
         self._held: dict[str, _Held] = {}
         self._deadlines: list[tuple[int, list[str]]] = []
         """When to look after which leases, those of one batch together."""
+        self._watched = 0
+        """How many tokens are in there, also of leases that have ended."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
         self._leased = 0
@@ -185,8 +189,20 @@ class QueueChannel:
         """Look after these leases when their time is over."""
         if tokens:
             heappush(self._deadlines, (until_at, tokens))
+            self._watched += len(tokens)
+            if self._watched > 2 * len(self._held) + _WATCHED_SPARE:
+                self._watch_anew()
             if self._sweeper is None:
                 self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
+
+    def _watch_anew(self) -> None:
+        """Forget those that have ended: leases may be long, and most are acknowledged soon."""
+        by_end: dict[int, list[str]] = {}
+        for token, held in self._held.items():
+            by_end.setdefault(held.until_at, []).append(token)
+        self._deadlines = list(by_end.items())
+        heapify(self._deadlines)
+        self._watched = len(self._held)
 
     async def _until_ready(self, queue: tuple[str, str], timeout_s: float) -> None:
         waker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -229,7 +245,9 @@ class QueueChannel:
         self._sweeper = None
         now = self._clock.now()
         while self._deadlines and self._deadlines[0][0] <= now:
-            for token in heappop(self._deadlines)[1]:
+            tokens = heappop(self._deadlines)[1]
+            self._watched -= len(tokens)
+            for token in tokens:
                 held = self._held.get(token)
                 if held is not None and held.until_at <= now:
                     del self._held[token]
@@ -238,3 +256,4 @@ class QueueChannel:
             self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
         else:
             self._deadlines.clear()
+            self._watched = 0

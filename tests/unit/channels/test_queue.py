@@ -275,3 +275,21 @@ def test_a_stop_sends_the_workers_home() -> None:
             await queues.lease()
 
     play(scene)
+
+
+def test_leases_that_have_ended_are_forgotten_before_their_time() -> None:
+    async def scene(queues: Queues) -> None:
+        # Given one lease that is held, beside many for a day that are acknowledged at once.
+        queues.due()
+        (kept,) = await queues.lease(lease_ms=86_400_000)
+        for _ in range(40):
+            queues.due(1_000)
+            queues.settle(*(lease.token for lease in await queues.lease(1_000, lease_ms=86_400_000)))
+
+        # Then few of them are remembered, and the one still runs out when its time is over.
+        assert sum(len(tokens) for _, tokens in queues.channel._deadlines) <= 12_000
+        assert queues.channel.extend("shop", "work", [kept.token], 60_000) == []
+        await asyncio.sleep(61)
+        assert queues.settle(kept.token) == [kept.token]
+
+    play(scene)

@@ -100,7 +100,7 @@ class Floor:
             # This runs for every event, and spells out `entry_of` and what the budget does.
             cost = EVENT_OVERHEAD_BYTES + len(event.payload)
             entry = Entry(event, flow, dispatcher, cost, event.attempt_count + 1)
-            if flow.held_bytes + cost > budget.free_bytes:
+            if flow.held_bytes + cost > budget.free_bytes or (flow.paused and not budget.allows(flow, cost)):
                 self._leave(entry, partition)
                 continue
             entries[event.sequence] = entry
@@ -144,7 +144,7 @@ class Floor:
                 continue
             cost = EVENT_OVERHEAD_BYTES + len(event.payload)
             entry = Entry(event, own, dispatcher, cost, event.attempt_count + 1)
-            if own.held_bytes + cost > budget.free_bytes:
+            if own.held_bytes + cost > budget.free_bytes or (own.paused and not budget.allows(own, cost)):
                 # If it only shares a key with the flow, from now on it waits for room in its own.
                 self._leave(entry, partition)
                 if own is flow:

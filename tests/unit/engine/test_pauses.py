@@ -347,6 +347,24 @@ def test_bulk_cancel_reaches_what_is_paused() -> None:
     play(scene, settings=SMALL)
 
 
+def test_what_comes_in_after_the_pause_takes_no_more_than_its_share() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.engine.pauses.follow([pause("tenant")])
+        await stage.schedule("first")
+        await stage.pass_ms(1_000)
+        await stage.engine.operations.schedule("default", [stage.draft(f"{number}") for number in range(150)])
+        await stage.pass_ms(1_000)
+
+        floor = stage.engine.floor
+        assert 0 < sum(flow.held_bytes for flow in floor.flows()) <= floor.budget.total_bytes // 8
+
+        stage.engine.pauses.follow([])
+        await stage.pass_ms(10_000)
+        assert len(stage.receiver.got) == 151
+
+    play(scene, settings=SMALL)
+
+
 def test_another_pause_takes_from_the_share_of_those_before() -> None:
     async def scene(stage: Stage) -> None:
         hosts = [f"https://host{n}.example" for n in range(10)]

@@ -53,7 +53,7 @@ _SECOND_DIGEST = 1 << 32
 """Marks digests of the second generation; those of the first are less."""
 
 ATTEMPTS_KEPT = 20
-"""How many of the latest attempts are kept in full; the count goes on."""
+"""How many attempts are kept in full, the first and the latest; the count goes on."""
 
 
 class Attempt(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -238,5 +238,8 @@ def _first_asked(event: Event) -> tuple[object, ...]:
 
 
 def with_attempt(attempts: tuple[Attempt, ...], attempt: Attempt) -> tuple[Attempt, ...]:
-    """The attempts with one more, the oldest dropped beyond `ATTEMPTS_KEPT`."""
-    return (*attempts[-(ATTEMPTS_KEPT - 1) :], attempt)
+    """The attempts with one more; beyond `ATTEMPTS_KEPT` the oldest are dropped, but for the first, which says when the
+    occurrence began."""
+    if len(attempts) < ATTEMPTS_KEPT:
+        return (*attempts, attempt)
+    return (attempts[0], *attempts[-(ATTEMPTS_KEPT - 2) :], attempt)

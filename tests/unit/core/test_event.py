@@ -63,12 +63,12 @@ def test_rows_of_earlier_releases_can_be_read(kind: type[Event | Record | Repeat
     assert getattr(read, "course", None) is None
 
 
-def test_the_latest_attempts_are_kept_and_the_oldest_dropped() -> None:
+def test_the_first_and_the_latest_attempts_are_kept() -> None:
     attempts: tuple[Attempt, ...] = ()
     for number in range(1, 51):
         attempts = with_attempt(attempts, Attempt(number, number, 1, "failed"))
 
-    assert [attempt.number for attempt in attempts] == list(range(51 - ATTEMPTS_KEPT, 51))
+    assert [attempt.number for attempt in attempts] == [1, *range(52 - ATTEMPTS_KEPT, 51)]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from everbell.core.event import Course, Event, Misfire, Repeat, is_paused
 from everbell.core.recurrence import ring_at
-from everbell.core.retry import DELIVERED
+from everbell.core.retry import DELIVERED, Retry
 from everbell.core.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from everbell.errors import Conflict
 from everbell.stores.port import Filter
@@ -151,6 +151,21 @@ def test_a_slow_receiver_that_takes_them_all_at_once() -> None:
         assert {got.event.name for got in stage.receiver.got} == {f"e:{number}" for number in range(1, 6)}
         assert len({got.event.id for got in stage.receiver.got}) == 5
         assert await course_of(stage, event) == Course(fired=5)
+
+    play(scene)
+
+
+def test_an_occurrence_that_took_many_attempts_was_under_way_all_the_time() -> None:
+    async def scene(stage: Stage) -> None:
+        # Given an occurrence that is delivered with its 46th attempt, a second after the other.
+        stage.receiver.answer = lambda delivery: DELIVERED if delivery.attempt > 45 else FAILED
+        event = await stage.schedule(
+            "e", 0, repeat=Repeat(10 * SECOND_MS, overlap="skip"), retry=Retry(100, SECOND_MS, SECOND_MS)
+        )
+        await stage.pass_ms(49 * SECOND_MS)
+
+        # Then those that came due meanwhile are left out, though the first attempts are long forgotten.
+        assert await course_of(stage, event) == Course(fired=1, overlapped=4)
 
     play(scene)
 

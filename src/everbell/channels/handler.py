@@ -21,12 +21,26 @@ from everbell.core.retry import DELIVERED, Outcome
 
 Handler = Callable[[Occurrence], Awaitable[object] | object]
 
+REASON_LENGTH_MAX = 500
+
 _THREADS = 16
 _SWEEP_S = 0.1
 
 
 class Refuse(Exception):
     """Raised by a handler that does not want the event again: it becomes dead without another attempt."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a handler failed, by what it raised: text that can be stored and sent, whatever that was."""
+    try:
+        text = str(error)
+    except Exception as failure:
+        text = f"its text cannot be told, {type(failure).__name__} was raised instead"
+    reason = text or "the handler refused it" if isinstance(error, Refuse) else f"{type(error).__name__}: {text}"
+    # Text may hold what no encoding takes, such as the name of a file that is not UTF-8. Shortened before that, because
+    # it may be huge, and after it, because escapes are longer than what they stand for.
+    return reason[:REASON_LENGTH_MAX].encode(errors="backslashreplace").decode()[:REASON_LENGTH_MAX]
 
 
 class HandlerChannel:
@@ -162,6 +176,4 @@ def _no_handler(target: str) -> Outcome:
 
 def _failed(error: Exception) -> Outcome:
     """What it means that a handler raised."""
-    if isinstance(error, Refuse):
-        return Outcome("refused", str(error) or "the handler refused it")
-    return Outcome("failed", f"{type(error).__name__}: {error}"[:500])
+    return Outcome("refused" if isinstance(error, Refuse) else "failed", reason_of(error))

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from everbell.channels.handler import Handler, Refuse
+from everbell.channels.handler import Handler, Refuse, reason_of
 from everbell.channels.queue import LEASE_EVENTS_MAX, Lease
 from everbell.client.call import Backoff
 from everbell.client.queue_calls import Failure
@@ -28,7 +28,6 @@ from everbell.client.settler import LeasingClient, Settler, is_final, log
 from everbell.core.occurrence import Occurrence
 from everbell.errors import EverbellError
 
-REASON_LENGTH_MAX = 500
 SETTLE_S = 5.0
 """How long, after the last handler ended, a stopping worker tries to tell the server."""
 
@@ -154,10 +153,10 @@ class Puller:
             self._give_back(lease)
             raise
         except Refuse as refusal:
-            self._fail(lease, str(refusal) or "the handler refused it", permanent=True)
+            self._fail(lease, reason_of(refusal), permanent=True)
         except (Exception, SystemExit) as error:
             log.debug("queue %s: the handler of %s failed", self.queue, lease.occurrence.id, exc_info=error)
-            self._fail(lease, f"{type(error).__name__}: {error}")
+            self._fail(lease, reason_of(error))
         else:
             self.handled += 1
             self._release(lease)
@@ -182,7 +181,7 @@ class Puller:
         self.failed += 1
         log.warning("queue %s: %s was not handled: %s", self.queue, lease.occurrence.id, reason)
         self._release(lease)
-        self._settler.fail(Failure(lease.token, reason[:REASON_LENGTH_MAX], permanent=permanent))
+        self._settler.fail(Failure(lease.token, reason, permanent=permanent))
 
     def _give_back(self, lease: Lease) -> None:
         self._release(lease)

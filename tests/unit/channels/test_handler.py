@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import pytest
 
 from everbell.channels.handler import HandlerChannel, Refuse
@@ -61,6 +62,31 @@ def test_refusing_is_final(refusal: Exception | type[Exception], reason: str | N
     outcome = deliver(handler).outcome
     assert outcome.result == "refused"
     assert reason is None or outcome.reason == reason
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise LookupError("no words")
+
+
+@pytest.mark.parametrize(
+    ("raised", "reason"),
+    [
+        (ValueError("caf\udce9.txt"), r"ValueError: caf\udce9.txt"),
+        (Refuse("caf\udce9.txt"), r"caf\udce9.txt"),
+        (ValueError("\udce9" * 600), "ValueError: " + r"\udce9" * 81 + r"\u"),
+        (Refuse("x" * 600), "x" * 500),
+        (Speechless(), "Speechless: its text cannot be told, LookupError was raised instead"),
+    ],
+    ids=["no UTF-8", "refused", "escapes", "long", "speechless"],
+)
+def test_a_reason_is_short_and_can_be_stored_whatever_was_raised(raised: Exception, reason: str) -> None:
+    async def handler(event: Occurrence) -> None:
+        raise raised
+
+    outcome = deliver(handler).outcome
+    assert outcome.reason == reason
+    assert msgspec.json.encode(outcome)
 
 
 def test_a_handler_that_is_missing_may_come() -> None:

@@ -79,11 +79,15 @@ def test_failures_are_told_with_their_reason() -> None:
                     raise SystemExit(3)
                 case "cancels":
                     raise asyncio.CancelledError
+                case "latin-1":
+                    raise FileNotFoundError("caf\udce9.txt")
+                case "refused-at-length":
+                    raise Refuse("x" * 600)
                 case _:
                     raise ValueError("x" * 600)
 
         scene = Play(handle)
-        names = ("refused", "refused-silently", "exits", "cancels", "fails")
+        names = ("refused", "refused-silently", "exits", "cancels", "latin-1", "refused-at-length", "fails")
         scene.server.put("q", *names)
         await scene.server.told(len(names))
         told = {failure.lease: failure for failure in scene.server.failed}
@@ -91,6 +95,8 @@ def test_failures_are_told_with_their_reason() -> None:
         assert told["refused-silently"].reason == "the handler refused it"
         assert told["exits"] == Failure("exits", "SystemExit: 3")
         assert told["cancels"] == Failure("cancels", "the handler cancelled itself")
+        assert told["latin-1"] == Failure("latin-1", r"FileNotFoundError: caf\udce9.txt")
+        assert told["refused-at-length"] == Failure("refused-at-length", "x" * 500, permanent=True)
         assert told["fails"].reason == "ValueError: " + "x" * 488
         assert not told["fails"].permanent
         await scene.stop()

@@ -1,8 +1,8 @@
 """Tells the server what became of leased events: in batches, in order, and again until it was heard.
 
 While one request is under way, whatever else ends is gathered for the next one, so a busy worker sends few large
-requests and an idle one sends at once. What the server refuses for good is dropped with a word in the log: the lease
-runs out, and the event comes again.
+requests and an idle one sends at once. What the server refuses for good, and what fails a few times in a way that
+nobody foresaw, is dropped with a word in the log: the lease runs out, and the event comes again.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from everbell.client.queue_calls import Failure
 from everbell.errors import EverbellError
 
 T = TypeVar("T")
+
+SURPRISES_MAX = 5
+"""How often telling may fail in a way that nobody foresaw. It must not hold up all later outcomes for ever."""
 
 log = logging.getLogger("everbell.worker")
 
@@ -100,7 +103,7 @@ class Settler:
             self._task = None
 
     async def _insist(self, tell: Callable[[str, Sequence[T]], Awaitable[Settled]], items: list[T]) -> None:
-        tries = 0
+        tries = surprises = 0
         while True:
             try:
                 settled = await tell(self._queue, items)
@@ -110,6 +113,16 @@ class Settler:
                     log.error("queue %s: %d outcomes were not taken: %s", self._queue, len(items), error)
                     return
                 log.warning("queue %s: %d outcomes wait to be told: %s", self._queue, len(items), error)
+                await asyncio.sleep(self._backoff(tries))
+            except Exception:
+                tries += 1
+                surprises += 1
+                if surprises == SURPRISES_MAX:
+                    log.exception(
+                        "queue %s: %d outcomes cannot be told; their events come again", self._queue, len(items)
+                    )
+                    return
+                log.warning("queue %s: %d outcomes wait to be told", self._queue, len(items), exc_info=True)
                 await asyncio.sleep(self._backoff(tries))
             else:
                 # After a first try whose answer was lost, our own leases are named too; nothing is wrong then.

@@ -1,7 +1,7 @@
 """In-process delivery: `handler:name` calls a Python function with an `Occurrence`.
 
 Coroutine functions run on the loop; plain functions run in a small pool of threads, because they may block. Returning
-is success; raising is a failure that is retried; raising `Refuse` is one that is not.
+is success; raising is a failure that is retried, `sys.exit` included; raising `Refuse` is one that is not.
 
 Runners take one event after the other, and a new runner is started only when one may be held up: a handler that does
 not wait costs no task of its own. One timer looks after the deadlines of all runners.
@@ -41,6 +41,15 @@ def reason_of(error: BaseException) -> str:
     # Text may hold what no encoding takes, such as the name of a file that is not UTF-8. Shortened before that, because
     # it may be huge, and after it, because escapes are longer than what they stand for.
     return reason[:REASON_LENGTH_MAX].encode(errors="backslashreplace").decode()[:REASON_LENGTH_MAX]
+
+
+def call_in_thread(handler: Handler, occurrence: Occurrence) -> object:
+    """What is handed to a pool of threads for a handler that is a plain function."""
+    try:
+        return handler(occurrence)
+    except StopIteration as error:
+        # No future of asyncio takes this one, so whoever awaits it would wait for ever.
+        raise RuntimeError("the handler raised StopIteration") from error
 
 
 class HandlerChannel:
@@ -110,7 +119,7 @@ class HandlerChannel:
                         await handler(occurrence_of(event, delivery.attempt, delivery.epoch))
                 except asyncio.CancelledError:
                     failure = self._cancelled(delivery, runner)
-                except Exception as error:
+                except BaseException as error:
                     failure = _failed(error)
                 if runner in self._overdue:
                     # However the handler took its cancellation, the runner is free for the next event and its deadline.
@@ -148,7 +157,8 @@ class HandlerChannel:
         async def call(occurrence: Occurrence) -> object:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(_THREADS, "everbell-handler")
-            result = await asyncio.get_running_loop().run_in_executor(self._threads, handler, occurrence)
+            loop = asyncio.get_running_loop()
+            result = await loop.run_in_executor(self._threads, call_in_thread, handler, occurrence)
             return await result if inspect.isawaitable(result) else result
 
         return call
@@ -174,6 +184,8 @@ def _no_handler(target: str) -> Outcome:
     return Outcome("failed", f"there is no handler named {name!r} in this process")
 
 
-def _failed(error: Exception) -> Outcome:
-    """What it means that a handler raised."""
+def _failed(error: BaseException) -> Outcome:
+    """What it means that a handler raised. Goes on raising what ends the program or the runner itself."""
+    if isinstance(error, KeyboardInterrupt | GeneratorExit):
+        raise error
     return Outcome("refused" if isinstance(error, Refuse) else "failed", reason_of(error))

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from everbell.channels.handler import Handler, Refuse, reason_of
+from everbell.channels.handler import Handler, Refuse, call_in_thread, reason_of
 from everbell.channels.queue import LEASE_EVENTS_MAX, Lease
 from everbell.client.call import Backoff
 from everbell.client.queue_calls import Failure
@@ -154,7 +154,9 @@ class Puller:
             raise
         except Refuse as refusal:
             self._fail(lease, reason_of(refusal), permanent=True)
-        except (Exception, SystemExit) as error:
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
             log.debug("queue %s: the handler of %s failed", self.queue, lease.occurrence.id, exc_info=error)
             self._fail(lease, reason_of(error))
         else:
@@ -170,7 +172,7 @@ class Puller:
     async def _in_thread(self, occurrence: Occurrence) -> object:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._pace.concurrency, f"everbell-{self.queue}")
-        future = self._threads.submit(self._handler, occurrence)
+        future = self._threads.submit(call_in_thread, self._handler, occurrence)
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:

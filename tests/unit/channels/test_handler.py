@@ -69,6 +69,39 @@ class Speechless(Exception):
         raise LookupError("no words")
 
 
+class Unusual(BaseException):
+    """What programs seldom raise."""
+
+
+@pytest.mark.parametrize(
+    ("raised", "reason"), [(SystemExit("bad arguments"), "SystemExit: bad arguments"), (Unusual("odd"), "Unusual: odd")]
+)
+def test_what_is_no_ordinary_exception_is_a_failure_too(raised: BaseException, reason: str) -> None:
+    async def handler(event: Occurrence) -> None:
+        raise raised
+
+    outcome = deliver(handler).outcome
+    assert (outcome.result, outcome.reason) == ("failed", reason)
+
+
+def test_an_interrupt_from_the_keyboard_ends_the_program() -> None:
+    async def main() -> None:
+        # The interrupt stays in the runner's task, too, where nobody looks for it.
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        channel = HandlerChannel()
+
+        async def handler(event: Occurrence) -> None:
+            raise KeyboardInterrupt
+
+        channel.register("mail", handler)
+        delivery = FakeDelivery("handler:mail")
+        channel.start([delivery])
+        await delivery.until_settled()
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     ("raised", "reason"),
     [
@@ -257,6 +290,31 @@ def test_a_plain_function_may_refuse_fail_or_return_something_to_await() -> None
 
         assert results == ["refused", "failed", "delivered"]
         assert awaited == ["order-17"]
+        await channel.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("raised", "reason"),
+    [
+        (StopIteration(), "RuntimeError: the handler raised StopIteration"),
+        (SystemExit("bad arguments"), "SystemExit: bad arguments"),
+        (Unusual("odd"), "Unusual: odd"),
+    ],
+)
+def test_whatever_a_plain_function_raises_is_a_failure(raised: BaseException, reason: str) -> None:
+    async def main() -> None:
+        channel = HandlerChannel()
+
+        def handler(event: Occurrence) -> None:
+            raise raised
+
+        channel.register("mail", handler)
+        delivery = FakeDelivery("handler:mail")
+        channel.start([delivery])
+        outcome = await delivery.until_settled()
+        assert (outcome.result, outcome.reason) == ("failed", reason)
         await channel.close()
 
     asyncio.run(main())

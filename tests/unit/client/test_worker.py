@@ -26,6 +26,10 @@ from tests.unit.client.fake_leases import FakeLeases
 STOPPED = "the worker stopped before this was done"
 
 
+class Unusual(BaseException):
+    """What programs seldom raise."""
+
+
 class Play:
     """A worker with one queue, "q", and the server that it pulls from."""
 
@@ -77,6 +81,8 @@ def test_failures_are_told_with_their_reason() -> None:
                     raise Refuse
                 case "exits":
                     raise SystemExit(3)
+                case "odd":
+                    raise Unusual("odd")
                 case "cancels":
                     raise asyncio.CancelledError
                 case "latin-1":
@@ -87,13 +93,14 @@ def test_failures_are_told_with_their_reason() -> None:
                     raise ValueError("x" * 600)
 
         scene = Play(handle)
-        names = ("refused", "refused-silently", "exits", "cancels", "latin-1", "refused-at-length", "fails")
+        names = ("refused", "refused-silently", "exits", "odd", "cancels", "latin-1", "refused-at-length", "fails")
         scene.server.put("q", *names)
         await scene.server.told(len(names))
         told = {failure.lease: failure for failure in scene.server.failed}
         assert told["refused"] == Failure("refused", "no such user", permanent=True)
         assert told["refused-silently"].reason == "the handler refused it"
         assert told["exits"] == Failure("exits", "SystemExit: 3")
+        assert told["odd"] == Failure("odd", "Unusual: odd")
         assert told["cancels"] == Failure("cancels", "the handler cancelled itself")
         assert told["latin-1"] == Failure("latin-1", r"FileNotFoundError: caf\udce9.txt")
         assert told["refused-at-length"] == Failure("refused-at-length", "x" * 500, permanent=True)
@@ -438,6 +445,31 @@ def test_plain_functions_run_in_threads_and_may_return_awaitables() -> None:
         assert scene.server.failed == [Failure("b", "ValueError: b")]
         await scene.stop()
         assert scene.worker.stranded == 0
+
+    asyncio.run(main())
+
+
+def test_whatever_a_plain_function_raises_is_told_and_frees_its_place() -> None:
+    async def main() -> None:
+        def handle(event: Occurrence) -> None:
+            match event.id:
+                case "stops":
+                    next(iter(()))
+                case "exits":
+                    raise SystemExit(3)
+                case "odd":
+                    raise Unusual("odd")
+
+        scene = Play(handle, concurrency=1)
+        scene.server.put("q", "stops", "exits", "odd", "good")
+        await asyncio.wait_for(scene.server.told(4), 10)
+        assert scene.server.failed == [
+            Failure("stops", "RuntimeError: the handler raised StopIteration"),
+            Failure("exits", "SystemExit: 3"),
+            Failure("odd", "Unusual: odd"),
+        ]
+        assert scene.server.acked == ["good"]
+        await scene.stop()
 
     asyncio.run(main())
 

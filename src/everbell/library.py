@@ -100,6 +100,7 @@ class Everbell(AsyncClient):
         """Open the store and begin. What is due already rings at once, so register handlers before."""
         if self._engine is not None:
             raise EverbellError("this Everbell has been started")
+        self._halted = None
         store = (
             open_store(self._store, relaxed=self._tenants.is_relaxed, level=self._tenants.level)
             if isinstance(self._store, str)
@@ -135,7 +136,10 @@ class Everbell(AsyncClient):
         )
 
     async def close(self) -> None:
-        """Stop without losing anything: attempts under way may end, the rest stays in the store."""
+        """Stop without losing anything: attempts under way may end, the rest stays in the store.
+
+        It may be started again, with the handlers that it has.
+        """
         engine, cluster = self._engine, self._cluster
         self._engine = self._cluster = self._api = None
         if cluster is not None:

@@ -79,8 +79,13 @@ class HandlerChannel:
         self._run_soon()
 
     async def close(self) -> None:
+        """Give up what is under way, without settling it.
+
+        But for its handlers the channel is as new then: it may be used again, in another loop too.
+        """
         if self._sweeper is not None:
             self._sweeper.cancel()
+        self._queue.clear()
         runners = list(self._deadlines)
         for runner in runners:
             runner.cancel()
@@ -88,6 +93,12 @@ class HandlerChannel:
         self._report()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
+        # Only now, as a runner that ends would set a new timer in place of none. Those that were cancelled before their
+        # first step did not clear away what they leave.
+        self._sweeper = self._threads = None
+        self._starting = False
+        self._deadlines.clear()
+        self._overdue.clear()
 
     def _run_soon(self) -> None:
         """Have a runner ready for the head of the queue, unless one is on its way."""

@@ -318,3 +318,61 @@ def test_whatever_a_plain_function_raises_is_a_failure(raised: BaseException, re
         await channel.close()
 
     asyncio.run(main())
+
+
+def test_a_channel_that_was_closed_runs_plain_functions_again_in_another_loop() -> None:
+    channel = HandlerChannel()
+    channel.register("mail", lambda event: None)
+
+    async def main() -> None:
+        delivery = FakeDelivery("handler:mail")
+        channel.start([delivery])
+        assert await delivery.until_settled() == DELIVERED
+        await channel.close()
+
+    asyncio.run(main())
+    asyncio.run(main())
+
+
+def test_a_channel_that_was_closed_watches_deadlines_again() -> None:
+    channel = HandlerChannel()
+
+    async def handler(event: Occurrence) -> None:
+        if event.payload == "slow":
+            await asyncio.Event().wait()
+
+    channel.register("mail", handler)
+
+    async def main(clock: VirtualClock) -> None:
+        # The quick one is done, and the channel closed, while the timer of the deadlines is set.
+        for payload, result in ((b'"slow"', "timeout"), (b'"quick"', "delivered")):
+            delivery = FakeDelivery("handler:mail", payload, tenant=IMPATIENT)
+            channel.start([delivery])
+            assert (await delivery.until_settled()).result == result
+        await channel.close()
+
+    run_virtual(main)
+    run_virtual(main)
+
+
+def test_a_channel_that_was_closed_before_its_first_step_forgets_what_it_had() -> None:
+    channel = HandlerChannel()
+
+    async def handler(event: Occurrence) -> None: ...
+
+    channel.register("mail", handler)
+    given_up = FakeDelivery("handler:mail")
+
+    async def too_short(clock: VirtualClock) -> None:
+        channel.start([given_up])
+        await channel.close()
+
+    async def again(clock: VirtualClock) -> None:
+        delivery = FakeDelivery("handler:mail")
+        channel.start([delivery])
+        assert await delivery.until_settled() == DELIVERED
+        await channel.close()
+
+    run_virtual(too_short)
+    run_virtual(again)
+    assert given_up.outcomes == []

@@ -30,6 +30,7 @@ _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _MONTHS = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()
 _WEEKDAYS = "SUN MON TUE WED THU FRI SAT".split()
 _LAST = -1
+_DIGITS_MAX = 9  # People write zeros in front, but not that many.
 _DAYS_MAX = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 SHORTHANDS = {
@@ -55,10 +56,11 @@ class _Field:
     def number(self, text: str) -> int:
         if text in self.names:
             return self.names.index(text) + self.low
-        if not (text.isascii() and text.isdigit()) or not self.low <= int(text[:9]) <= self._top:
+        number = _whole(text)
+        if number is None or not self.low <= number <= self._top:
             named = f", or {self.names[0]} to {self.names[-1]}" if self.names else ""
             raise self.error(f"{text[:20]!r} is not a {self.name} ({self.low} to {self._top}{named})")
-        return int(text)
+        return number
 
     @property
     def _top(self) -> int:
@@ -85,11 +87,12 @@ class _Field:
 
     def _step(self, text: str, item: str) -> int:
         size = self.high - self.low + 1
-        if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:9]) < size:
+        step = _whole(text)
+        if step is None or not 1 <= step < size:
             raise self.error(
                 f"{item[:20]!r} has no step of 1 to {size - 1} {self.name}s; for other intervals there is repeat.every"
             )
-        return int(text)
+        return step
 
 
 _SECOND = _Field("second", 0, 59)
@@ -284,6 +287,11 @@ def _weekdays(text: str) -> Iterable[tuple[int, int]]:
             yield _WEEKDAY.number(item[:-1]) % 7, _LAST
         else:
             yield from ((value, 0) for value in _WEEKDAY.values(item))
+
+
+def _whole(text: str) -> int | None:
+    """The number that a text is; None where it is none, or longer than any that a field may have."""
+    return int(text) if len(text) <= _DIGITS_MAX and text.isascii() and text.isdigit() else None
 
 
 def _error(reason: str) -> InvalidInput:

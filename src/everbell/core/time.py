@@ -19,6 +19,8 @@ MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 DAY_MS = 86_400_000
 DURATION_MAX_MS = 1_000 * 366 * DAY_MS
+TEXT_LENGTH_MAX = 64
+"""How long an instant or a duration may be written; more is refused before anybody reads it."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -53,11 +55,13 @@ def parse_instant(text: str, field: str = "at") -> int:
                 return days * DAY_MS + since.seconds * 1_000 + since.microseconds // 1_000
         except ValueError:
             pass  # What is wrong with it is found out below.
+    if len(text) > TEXT_LENGTH_MAX:
+        raise _too_long(text, field, INSTANT_EXAMPLE)
     match = _RFC3339.fullmatch(text)
     if match is None:
         if _NO_OFFSET.fullmatch(text):
             raise InvalidInput(f"{text!r} has no offset; write {INSTANT_EXAMPLE} or …+02:00", field)
-        raise InvalidInput(f"{text[:64]!r} is not an RFC 3339 time with an offset such as {INSTANT_EXAMPLE}", field)
+        raise InvalidInput(f"{text!r} is not an RFC 3339 time with an offset such as {INSTANT_EXAMPLE}", field)
     try:
         moment = datetime.fromisoformat(text.upper())
         micros = (moment - _EPOCH) // _MICROSECOND
@@ -81,6 +85,8 @@ def check_instant(at: int, field: str = "at") -> int:
 def parse_duration(value: str | int | float, field: str = "in") -> int:
     """Read `"250ms"`, `"90s"`, `"1h30m"`, `"PT20M"` or a number of seconds, as milliseconds rounded up."""
     if isinstance(value, str):
+        if len(value) > TEXT_LENGTH_MAX:  # Asked here, since the cache would keep the text.
+            raise _too_long(value, field, DURATION_EXAMPLES)
         total = _parse_duration_text(value, field)
     else:
         if not -DURATION_MAX_MS <= value <= DURATION_MAX_MS:  # Neither is what is not a number.
@@ -103,8 +109,13 @@ def _parse_duration_text(text: str, field: str) -> int:
         return sum(_scaled(number, unit) for unit, number in iso.groupdict().items() if number is not None)
     parts = _PARTS.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise InvalidInput(f"{text[:64]!r} is not a duration such as {DURATION_EXAMPLES}", field)
+        raise InvalidInput(f"{text!r} is not a duration such as {DURATION_EXAMPLES}", field)
     return sum(_scaled(number, unit) for number, unit in parts)
+
+
+def _too_long(text: str, field: str, example: str) -> InvalidInput:
+    beginning = text[:TEXT_LENGTH_MAX]
+    return InvalidInput(f"{beginning!r}… is longer than {TEXT_LENGTH_MAX} characters; write {example}", field)
 
 
 def _scaled(number: str, unit: str) -> int:

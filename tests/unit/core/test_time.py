@@ -16,6 +16,8 @@ from everbell.core.time import (
     HOUR_MS,
     INSTANT_MAX,
     MINUTE_MS,
+    TEXT_LENGTH_MAX,
+    _parse_duration_text,
     check_instant,
     format_duration,
     format_instant,
@@ -97,6 +99,22 @@ def test_what_is_no_instant_is_refused_with_the_reason(text: str, reason: str) -
     assert refused.value.field == "until"
 
 
+@pytest.mark.parametrize("end", ["", "Z", "+02:00"])
+def test_an_instant_that_is_too_long_is_refused_and_only_its_beginning_is_told(end: str) -> None:
+    with pytest.raises(InvalidInput, match="… is longer than 64 characters; write 2026-11-20T10:00:00Z") as refused:
+        parse_instant("2026-11-20T10:00:00." + "0" * 1_000_000 + end, "until")
+
+    assert refused.value.field == "until"
+    assert len(str(refused.value)) < 200
+
+
+def test_all_of_an_instant_without_an_offset_is_told_if_it_is_not_too_long() -> None:
+    text = "2026-11-20T10:00:00.".ljust(TEXT_LENGTH_MAX, "0")
+
+    with pytest.raises(InvalidInput, match=f"'{text}' has no offset"):
+        parse_instant(text)
+
+
 @given(st.text(max_size=40))
 def test_any_text_is_an_instant_or_refused(text: str) -> None:
     with contextlib.suppress(InvalidInput):
@@ -174,6 +192,22 @@ def test_forms_of_a_duration(value: str | float, duration_ms: int) -> None:
 def test_what_is_no_duration_is_refused(value: str | float) -> None:
     with pytest.raises(InvalidInput):
         parse_duration(value, "expires")
+
+
+@pytest.mark.parametrize("part", ["0s", "0", "x"])
+def test_a_duration_that_is_too_long_is_refused_unread_and_only_its_beginning_is_told(part: str) -> None:
+    reads = _parse_duration_text.cache_info().misses
+
+    with pytest.raises(InvalidInput, match='… is longer than 64 characters; write "250ms"') as refused:
+        parse_duration("3600s" + part * 1_000_000, "expires")
+
+    assert refused.value.field == "expires"
+    assert len(str(refused.value)) < 250
+    assert _parse_duration_text.cache_info().misses == reads
+
+
+def test_a_duration_may_have_many_parts() -> None:
+    assert parse_duration("1s" * (TEXT_LENGTH_MAX // 2)) == TEXT_LENGTH_MAX // 2 * 1_000
 
 
 @given(st.text(max_size=20))

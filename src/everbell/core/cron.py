@@ -32,6 +32,8 @@ _WEEKDAYS = "SUN MON TUE WED THU FRI SAT".split()
 _LAST = -1
 _DIGITS_MAX = 9  # People write zeros in front, but not that many.
 _DAYS_MAX = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_ALL_CALENDARS = range(2000, 2028)
+"""Years of every kind: leap years and others, each beginning on every day of the week."""
 
 SHORTHANDS = {
     "@yearly": "0 0 1 1 *",
@@ -236,7 +238,7 @@ def parse_cron(text: str) -> Cron:
     month_days, months = set(_days(day)), _list(_MONTH, month)
     if has_star and min(month_days) > max(_DAYS_MAX[number - 1] for number in months):
         raise _error(f"{text!r} never matches: no such month has a day {min(month_days)}")
-    return Cron(
+    cron = Cron(
         _list(_SECOND, second),
         _list(_MINUTE, minute),
         _list(_HOUR, hour),
@@ -245,6 +247,9 @@ def parse_cron(text: str) -> Cron:
         set(_weekdays(weekday)),
         either=not has_star,
     )
+    if not any(cron.days_of(year, number) for year in _ALL_CALENDARS for number in months):
+        raise _error(f"{text!r} never matches: no day of such a month is both that day and that day of the week")
+    return cron
 
 
 def _fields(text: str) -> list[str]:

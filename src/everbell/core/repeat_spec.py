@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from everbell.core.cron import EXPRESSION_LENGTH_MAX, parse_cron
 from everbell.core.event import Misfire, Overlap, Repeat
 from everbell.core.recurrence import first_due
-from everbell.core.time import DAY_MS, Duration, parse_duration, parse_instant
+from everbell.core.time import DAY_MS, Duration, format_instant, parse_duration, parse_instant
 from everbell.core.timetable import Gap, Repeated, check_zone
 from everbell.errors import InvalidInput
 
@@ -76,11 +77,18 @@ def first_of(repeat: Repeat, asked_at: int | None, now: int) -> int:
     """When the first occurrence is due: with cron at the first match, at `asked_at` or later; without `asked_at`,
     after now. Raises `InvalidInput` when there is none.
     """
+    not_before = now + 1 if asked_at is None else asked_at
     if asked_at is not None and repeat.cron is None:
         first_at: int | None = asked_at
     else:
-        first_at = first_due(repeat, now + 1 if asked_at is None else asked_at)
-    if first_at is None or (repeat.until_at is not None and repeat.until_at < first_at):
+        # Without its end, so that the end is not blamed where there is nothing before it either.
+        first_at = first_due(replace(repeat, until_at=None), not_before)
+    if first_at is None:
+        raise InvalidInput(
+            f"never matches from {format_instant(not_before)} on; a time that clocks leave out needs gap after",
+            "repeat.cron",
+        )
+    if repeat.until_at is not None and repeat.until_at < first_at:
         raise InvalidInput("lies before the first occurrence", "repeat.until")
     return first_at
 

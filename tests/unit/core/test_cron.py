@@ -90,6 +90,8 @@ def test_what_people_write(text: str, expected: list[str]) -> None:
         ("0 0 30 2 *", "never matches: no such month has a day 30"),
         ("0 0 31 4,6,9,11 *", "never matches: no such month has a day 31"),
         ("0 0 30,31 FEB ?", "never matches"),
+        ("0 0 */30 2 MON#2", "never matches: no day of such a month is both"),
+        ("0 0 */30 * MON#2", "never matches: no day of such a month is both"),
         ("* " * 200, "is longer than 256 characters"),
     ],
 )
@@ -102,6 +104,12 @@ def test_what_cannot_be_read_or_never_matches_is_refused(text: str, complaint: s
 
 def test_a_day_that_never_comes_harms_nobody_where_a_weekday_may_match_too() -> None:
     assert words("0 0 30 2 MON", 1) == ["2027-02-01 00:00:00"]
+
+
+@pytest.mark.parametrize("weekday", range(7))
+def test_what_matches_once_in_many_years_is_taken(weekday: int) -> None:
+    (found,) = words(f"0 0 */28 FEB {weekday}#5", 1)
+    assert found.endswith("-02-29 00:00:00")
 
 
 @pytest.mark.parametrize("name", SHORTHANDS)

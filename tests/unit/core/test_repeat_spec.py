@@ -110,6 +110,22 @@ def test_there_has_to_be_a_first_one(repeat: dict[str, Any]) -> None:
         schedule({**repeat, "until": "2026-11-15T23:00:00Z"})
 
 
+@pytest.mark.parametrize("bound", [{}, {"until": "2030-01-01T00:00:00Z"}])
+@pytest.mark.parametrize(
+    ("repeat", "fields"),
+    [
+        ({"cron": "0 0 */30 2 MON#2"}, {}),
+        ({"cron": "30 2 * 3 SUNL", "tz": "Europe/Berlin"}, {"at": "9990-01-01T00:00:00Z"}),
+        ({"cron": "@yearly"}, {"at": "9998-06-01T00:00:00Z"}),
+    ],
+)
+def test_an_expression_that_never_matches_is_what_is_blamed(
+    repeat: dict[str, Any], fields: dict[str, Any], bound: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidInput, match=r"repeat\.cron: .*never matches"):
+        schedule({**repeat, **bound}, **fields)
+
+
 def test_the_horizon_is_that_of_the_first_one() -> None:
     tenant = Tenant(limits=Limits(horizon_ms=HOUR_MS))
     assert schedule({"every": "1h"}, tenant).due_at == NOW + HOUR_MS // 2

@@ -172,6 +172,9 @@ class TcpPeers:
                 transport.close()
 
     async def _connect(self, member: Member) -> TcpPeer:
+        if not member.addresses:
+            # A node that is alone has none. After a lost lease its last life is the owner until the next has joined.
+            raise NotOwner(f"node {member.name} is not back yet; nothing of this request was done; try again")
         host, _, port = member.addresses[0].rpartition(":")
         loop = asyncio.get_running_loop()
         try:

@@ -138,6 +138,15 @@ def test_a_node_that_is_not_there_cannot_be_reached() -> None:
     met(act)
 
 
+def test_a_member_without_an_address_cannot_be_reached() -> None:
+    async def act(peers: TcpPeers, member: Member) -> None:
+        for _ in range(2):
+            with pytest.raises(NotOwner, match="n1 is not back yet; nothing of this request was done"):
+                await peers.reach(Member("n1", "n1/before"))
+
+    met(act)
+
+
 def test_a_node_that_is_gone_leaves_nobody_waiting() -> None:
     async def act(peers: TcpPeers, member: Member) -> None:
         peer = await peers.reach(member)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from base64 import b64encode
 from collections.abc import Mapping
@@ -137,7 +138,8 @@ def _paused(paused: Mapping[str, Any]) -> str:
 def _payload(event: EventView) -> str:
     if isinstance(event.payload, bytes):
         return f"{len(event.payload)} bytes of {harmless(event.content_type or '')}"
-    return harmless(msgspec.json.encode(event.payload).decode(), PAYLOAD_SHOWN_MAX)
+    # Not with msgspec, which writes null for a number that is infinite.
+    return harmless(json.dumps(event.payload, ensure_ascii=False, separators=(",", ":")), PAYLOAD_SHOWN_MAX)
 
 
 def _print_attempts(event: EventView, paint: Paint) -> None:

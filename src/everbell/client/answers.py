@@ -114,7 +114,7 @@ class EventView(Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] | None = None
     headers: Mapping[str, str] | None = None
     payload: Any = None
-    """Decoded JSON, or bytes where there is a `content_type`."""
+    """Decoded JSON, or bytes where there is a `content_type`. A number too large to read is infinite."""
     content_type: str | None = None
     retry: Mapping[str, Any] | None = None
     repeat: Mapping[str, Any] | None = None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, Unpack
 from urllib.parse import quote
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec import json as msgspec_json
 
 from everbell.client.answers import Cancelled, EventView, Forecast, KeyLine, Redriven, Rescheduled
@@ -133,11 +133,18 @@ class _Count(Struct, frozen=True):
     cancelled: int
 
 
+class _Line(Struct, frozen=True):
+    key: str
+    waiting: int
+    more: bool = False
+    head: Raw = Raw(b"null")
+
+
 _count_decoder = msgspec_json.Decoder(_Count)
 _cancelled_decoder = msgspec_json.Decoder(Cancelled)
 _rescheduled_decoder = msgspec_json.Decoder(Rescheduled)
 _redriven_decoder = msgspec_json.Decoder(Redriven)
-_line_decoder = msgspec_json.Decoder(KeyLine)
+_line_decoder = msgspec_json.Decoder(_Line)
 _forecast_decoder = msgspec_json.Decoder(Forecast)
 
 
@@ -158,7 +165,9 @@ def _redriven(status: int, body: bytes) -> Redriven:
 
 
 def _line(status: int, body: bytes) -> KeyLine:
-    return _line_decoder.decode(body)
+    line = _line_decoder.decode(body)
+    head = None if bytes(line.head) == b"null" else view_of(status, bytes(line.head))
+    return KeyLine(line.key, line.waiting, line.more, head)
 
 
 def _forecast(status: int, body: bytes) -> Forecast:

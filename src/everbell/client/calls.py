@@ -10,7 +10,7 @@ from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec import json as msgspec_json
 from msgspec.structs import replace as replaced
 
@@ -28,6 +28,7 @@ from everbell.client.paths import event_path, events_path, tenant_path
 from everbell.client.queries import Choice, selection, with_query
 from everbell.core.event import Status
 from everbell.core.health import Health
+from everbell.core.occurrence import payload_of
 from everbell.errors import Conflict
 
 PAGE_EVENTS = 100
@@ -196,13 +197,15 @@ def _page(path: str, query: Mapping[str, Any], cursor: str | None) -> Call[Page]
     def parse(status: int, body: bytes) -> Page:
         answer = _page_decoder.decode(body)
         rest = None if answer.cursor is None else _page(path, query, answer.cursor)
-        return Page([_with_bytes(event) for event in answer.events], answer.cursor, rest)
+        return Page([_with_payload(event) for event in answer.events], answer.cursor, rest)
 
     full = query if cursor is None else {**query, "cursor": cursor}
     return Call("GET", with_query(path, full), parse, repeatable=True)
 
 
 class _Event(EventView, frozen=True, kw_only=True):
+    # Decoded one by one, so that a payload with an odd number does not hide the others of its page.
+    payload: Raw = Raw(b"null")
     payload_base64: str | None = None
 
 
@@ -228,11 +231,12 @@ def _scheduled(status: int, body: bytes) -> Scheduled:
 
 def view_of(status: int, body: bytes) -> EventView:
     """The event in an answer."""
-    return _with_bytes(_event_decoder.decode(body))
+    return _with_payload(_event_decoder.decode(body))
 
 
-def _with_bytes(event: _Event) -> EventView:
-    return event if event.payload_base64 is None else replaced(event, payload=b64decode(event.payload_base64))
+def _with_payload(event: _Event) -> EventView:
+    base64 = event.payload_base64
+    return replaced(event, payload=payload_of(bytes(event.payload)) if base64 is None else b64decode(base64))
 
 
 def _cancelled_view(status: int, body: bytes) -> EventView:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -30,12 +31,28 @@ class Occurrence(msgspec.Struct, frozen=True, gc=False):
     @property
     def payload(self) -> Any:
         """The payload: decoded JSON, or the bytes as they came."""
-        return msgspec.json.decode(self.raw) if self.content_type is None else self.raw
+        return payload_of(self.raw) if self.content_type is None else self.raw
 
     @property
     def due(self) -> datetime:
         """The nominal time."""
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=self.due_at)
+
+
+def payload_of(raw: bytes) -> Any:
+    """A JSON payload, decoded. A number that is too large for Python to read is infinite."""
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.ValidationError:
+        # It is JSON, or it would not have been let in: only its numbers are more than the fast decoder takes.
+        return json.loads(raw, parse_int=_integer)
+
+
+def _integer(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:  # Python does not convert thousands of digits, since that takes so long.
+        return float(text)
 
 
 def occurrence_of(event: Event, attempt: int, epoch: int) -> Occurrence:

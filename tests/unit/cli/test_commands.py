@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from everbell.cli.main import main
 from everbell.clock import SystemClock
@@ -271,6 +272,13 @@ def test_show_tells_everything(play: Any) -> None:
     first, second = out.splitlines()[-2:]
     assert first.split() == ["#21", "2126-11-20", "10:00:00", "UTC", "35ms", "failed", "503", "HTTP", "503"]
     assert second.split()[-2:] == ["10s", "timeout"]
+
+
+def test_a_number_that_python_cannot_read_is_shown_as_infinite(play: Any) -> None:
+    odd = EVENT | {"id": "ev_2", "payload": Raw(b'{"order": 1e400, "name": "\xc3\xa9"}')}
+    assert '{"order":Infinity,"name":"é"}' in play(["show", "ev_2"], Answer(200, odd)).out
+    listed = play(["list", "--json"], Answer(200, {"events": [EVENT, odd]})).documents
+    assert [event["id"] for event in listed] == ["ev_1", "ev_2"]
 
 
 def test_show_goes_on_after_one_that_is_missing(play: Any) -> None:

@@ -11,9 +11,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from everbell.channels.queue import Lease
 from everbell.client.answers import Redriven, Settled, Trial
@@ -36,6 +38,11 @@ EVENT = SCHEDULED | {
     "a_field_of_the_future": True,
 }
 OK = Answer(200, EVENT)
+BYTES = {name: value for name, value in EVENT.items() if name != "payload"} | {
+    "payload_base64": "AP8=",
+    "content_type": "image/png",
+}
+ODD = EVENT | {"id": "ev_2", "payload": Raw(b'{"order": 1e400}')}
 
 
 class Face:
@@ -126,10 +133,29 @@ def test_an_event_is_looked_at(shell: Any) -> None:
 
 
 def test_bytes_come_back_as_bytes(shell: Any) -> None:
-    content = {name: value for name, value in EVENT.items() if name != "payload"}
-    content |= {"payload_base64": "AP8=", "content_type": "image/png"}
-    with talking(shell, Answer(200, content)) as (client, _):
+    with talking(shell, Answer(200, BYTES), Answer(200, {"key": "k", "waiting": 1, "head": BYTES})) as (client, _):
         assert client.get("ev_1").payload == b"\x00\xff"
+        assert client.look_at_key("k").head.payload == b"\x00\xff"
+
+
+def test_a_payload_may_be_absent(shell: Any) -> None:
+    finished = SCHEDULED | {"status": "delivered", "tenant": "shop", "to": "queue:q", "created_at": AT}
+    with talking(shell, Answer(200, finished)) as (client, _):
+        assert client.get("ev_1").payload is None
+
+
+def test_a_number_that_python_cannot_read_hides_no_event(shell: Any) -> None:
+    answers = (
+        Answer(200, {"events": [EVENT, ODD, BYTES]}),
+        Answer(200, ODD),
+        Answer(200, {"key": "k", "waiting": 1, "head": ODD}),
+    )
+    with talking(shell, *answers) as (client, _):
+        assert [event.payload for event in client.list()] == [{"order": 17}, {"order": inf}, b"\x00\xff"]
+        assert client.get("ev_2").payload == {"order": inf}
+        line = client.look_at_key("k")
+    assert (line.key, line.waiting, line.more) == ("k", 1, False)
+    assert (line.head.id, line.head.payload) == ("ev_2", {"order": inf})
 
 
 def test_a_list_goes_on_while_there_is_a_cursor(shell: Any) -> None:

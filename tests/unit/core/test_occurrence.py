@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from math import inf
+from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from everbell.core.event import Event, Repeat
@@ -30,6 +33,19 @@ def test_one_that_went_its_own_way_has_the_name_of_the_recurring_event() -> None
 def test_a_json_payload_is_decoded_and_bytes_stay_bytes() -> None:
     assert occurrence_of(EVENT, 1, 1).payload == {"order": 17}
     assert occurrence_of(replace(EVENT, payload=b"\x00", content_type="image/png"), 1, 1).payload == b"\x00"
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (b"1e400", inf),
+        (b'{"order": 17, "least": [-1e400], "name": "\xc3\xa9"}', {"order": 17, "least": [-inf], "name": "é"}),
+        (b"9" * 5_000, inf),
+        (b"[-" + b"9" * 5_000 + b", 1e-400]", [-inf, 0.0]),
+    ],
+)
+def test_a_number_that_python_cannot_read_is_infinite(written: bytes, read: Any) -> None:
+    assert occurrence_of(replace(EVENT, payload=written), 1, 1).payload == read
 
 
 def test_the_due_time_is_given_as_a_datetime_too() -> None:

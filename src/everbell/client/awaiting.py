@@ -1,13 +1,14 @@
 """The client for programs that await: `AsyncClient`.
 
 A thin shell, like `blocking`: the same calls, sent over the pool of raw connections that deliveries use. Belongs to
-the event loop in which its first call is made.
+the event loop in which its first call is made, and so to its process: after a fork it refuses to go on.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from os import getpid
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -41,6 +42,7 @@ from everbell.client.call import (
 from everbell.client.methods import presented
 from everbell.client.tls import client_tls
 from everbell.entropy import SystemEntropy
+from everbell.errors import EverbellError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -116,6 +118,7 @@ class AsyncClient:
         self._timeout_s = timeout_s
         self._persistence = Persistence(backoff or doubling(0.1, 2.0, SystemEntropy().jitter), attempts_max)
         self._pool: HttpPool | None = None
+        self._process = 0
 
     schedule = _one(calls.schedule)
     put = _one(calls.put)
@@ -184,7 +187,8 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close the connections. What is still under way raises `Unreachable`."""
-        if self._pool is not None:
+        # In a child process the pool is the parent's: to close it would take its sockets out of the parent's loop.
+        if self._pool is not None and self._process == getpid():
             pool, self._pool = self._pool, None
             await pool.close()
 
@@ -197,17 +201,25 @@ class AsyncClient:
         await self.close()
 
     async def _exchange(self, call: Call[T]) -> Reply | Lost:
-        if self._pool is None:
-            self._pool = HttpPool(guard=None, response_bytes_max=ANSWER_BYTES_MAX, ssl_context=self._tls)
+        pool = self._opened()
         address = self._address
         headers = "".join(f"{name}: {value}\r\n" for name, value in address.headers(call).items()).encode()
         request = HttpRequest(
             address.scheme, address.host, address.port, call.method, address.target(call), headers, call.body
         )
         try:
-            reply = await self._pool.fetch(request, self._timeout_s + call.wait_s)
+            reply = await pool.fetch(request, self._timeout_s + call.wait_s)
         except HttpFailure as failure:
             return Lost(failure.reason.partition("; whether")[0], failure.sent, final=failure.kind == "timeout")
         if reply.truncated:
             return Lost(f"its answer is larger than {ANSWER_BYTES_MAX >> 20} MiB", sent=True, final=True)
         return Reply(reply.status, reply.headers, reply.body)
+
+    def _opened(self) -> HttpPool:
+        if self._pool is None:
+            self._pool = HttpPool(guard=None, response_bytes_max=ANSWER_BYTES_MAX, ssl_context=self._tls)
+            self._process = getpid()
+        elif self._process != getpid():
+            # The loop of the parent would read the answers to what is sent here.
+            raise EverbellError("this client was used before the process forked; make one of its own in each process")
+        return self._pool

@@ -1,12 +1,11 @@
 """The client for programs that wait: `Client`.
 
 A thin shell: `calls` knows what to send and how to read the answer, `call` knows what may be repeated. Safe to share
-between threads.
+between threads, and across a fork.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Concatenate, ParamSpec, TypeVar
@@ -102,7 +101,6 @@ class Client:
         self._timeout_s = timeout_s
         self._persistence = Persistence(backoff or doubling(0.1, 2.0, SystemEntropy().jitter), attempts_max)
         self._connections = Connections(self._address, self._tls)
-        self._closed = threading.Event()
 
     schedule = _one(calls.schedule)
     put = _one(calls.put)
@@ -163,14 +161,13 @@ class Client:
         while True:
             outcome = self._exchange(call)
             pause_s = self._persistence.pause_s(call, attempt, outcome)
-            if pause_s is None or self._closed.wait(pause_s):
+            if pause_s is None or self._connections.wait_closed(pause_s):
                 doubt = in_doubt(call, attempt, outcome)
                 return conclude(call, outcome, self._address.url) if doubt is None else self.run(doubt)
             attempt += 1
 
     def close(self) -> None:
         """Close the connections, and give up whatever is waiting to be repeated."""
-        self._closed.set()
         self._connections.close()
 
     def __enter__(self) -> Client:

@@ -3,16 +3,21 @@
 A connection is used by one thread at a time, so there are as many as there were threads calling at once. One that lay
 idle is looked at before it is used again: a server may have closed it long ago, and finding out by sending would
 leave open whether it was heard.
+
+A process that forks keeps its connections; the child begins without any. Both would write to the same socket
+otherwise, and each could read the answer to what the other asked.
 """
 
 from __future__ import annotations
 
+import os
 import select
 import ssl
 import threading
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TypeVar
+from weakref import WeakSet
 
 from everbell.client.address import Address
 from everbell.client.call import ANSWER_BYTES_MAX, Call, Lost, Reply
@@ -28,7 +33,8 @@ class Connections:
         self._tls = tls
         self._free: list[HTTPConnection] = []
         self._lock = threading.Lock()
-        self._closed = False
+        self._closed = threading.Event()
+        _all.add(self)
 
     def exchange(self, call: Call[T], timeout_s: float) -> Reply | Lost:
         """Send a request and wait for the answer; `timeout_s` bounds each wait for the other side."""
@@ -53,10 +59,26 @@ class Connections:
     def close(self) -> None:
         """Close the free connections now, and those in use when their answer is there."""
         with self._lock:
-            self._closed = True
+            self._closed.set()
             free, self._free = self._free, []
         for connection in free:
             connection.close()
+
+    def wait_closed(self, timeout_s: float) -> bool:
+        """Wait so long; whether they were closed by then."""
+        return self._closed.wait(timeout_s)
+
+    def begin_anew(self) -> None:
+        """In a child process: leave the connections to the parent, and the locks to its threads, which are not here."""
+        was_closed = self._closed.is_set()
+        self._lock, self._closed = threading.Lock(), threading.Event()
+        if was_closed:
+            self._closed.set()
+        free, self._free = self._free, []
+        for connection in free:
+            # This closes the descriptor only, without a word to the server: the parent's is as open as before.
+            with suppress(OSError):
+                connection.close()
 
     def _take(self, timeout_s: float) -> HTTPConnection:
         while True:
@@ -84,11 +106,23 @@ class Connections:
 
     def _give_back(self, connection: HTTPConnection, keep: bool) -> None:
         with self._lock:
-            if keep and not self._closed:
+            if keep and not self._closed.is_set():
                 self._free.append(connection)
                 return
         with suppress(OSError):
             connection.close()
+
+
+_all: WeakSet[Connections] = WeakSet()
+
+
+def _begin_anew() -> None:
+    for connections in _all:
+        connections.begin_anew()
+
+
+# Once for all: what is registered here can never be taken away again.
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 def _is_alive(connection: HTTPConnection) -> bool:

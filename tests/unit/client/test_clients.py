@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -22,7 +25,7 @@ from everbell.client.answers import Redriven, Settled, Trial
 from everbell.client.awaiting import AsyncClient
 from everbell.client.blocking import Client
 from everbell.client.queue_calls import Failure
-from everbell.errors import Conflict, InvalidInput, NotFound, Overloaded, Unreachable, VersionMismatch
+from everbell.errors import Conflict, EverbellError, InvalidInput, NotFound, Overloaded, Unreachable, VersionMismatch
 from tests.unit.client.scripted import Answer, HangUp, ScriptedServer, Silence, problem
 
 AT = "2026-11-20T10:00:00.250Z"
@@ -430,6 +433,66 @@ def test_threads_share_a_client() -> None:
             thread.join()
     assert found == ["ev_1"] * (threads_count * each)
     assert server.connections <= threads_count
+
+
+def in_a_child(work: Callable[[], Any]) -> str:
+    """What the work gives, or raises, in a process forked from this one; nothing where it hangs."""
+    reads, writes = os.pipe()
+    with warnings.catch_warnings():
+        # Newer Pythons warn of forks beside threads. Here these are the server's, which the child does not need.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        try:
+            signal.alarm(10)
+            os.write(writes, str(work()).encode())
+        except BaseException as error:
+            os.write(writes, repr(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writes)
+    with open(reads) as told:
+        answer = told.read()
+    os.waitpid(pid, 0)
+    return answer
+
+
+def test_a_child_process_has_connections_of_its_own() -> None:
+    answers = [Answer(200, EVENT | {"id": id}) for id in ("before", "child", "parent")]
+    with talking(Client, *answers) as (client, server):
+        assert client.get("before").id == "before"
+        assert in_a_child(lambda: client.get("child").id) == "child"
+        assert server.connections == 2
+        assert client.get("parent").id == "parent"
+        assert server.connections == 2  # The child did not end that of its parent.
+
+
+def test_a_child_process_waits_for_no_thread_of_its_parent() -> None:
+    with talking(Client, HangUp(), OK) as (client, _):
+        connections = client._connections
+        with connections._lock, connections._closed._cond:
+            assert in_a_child(lambda: client.get("ev_1").id) == "ev_1"
+
+
+def test_what_was_closed_before_a_fork_stays_closed(port: int) -> None:
+    client = Client(f"http://127.0.0.1:{port}", backoff=lambda failures: 3_600)
+    client.close()
+    assert in_a_child(lambda: client.get("ev_1")).startswith("Unreachable")
+
+
+def test_a_client_of_the_loop_of_a_parent_process_is_refused() -> None:
+    with talking(Face, OK, OK) as (face, server):
+        face.get("ev_1")
+
+        async def look() -> None:
+            async with face._client as client:
+                await client.get("ev_1")
+
+        told = in_a_child(lambda: asyncio.run(look()))
+        assert told.startswith(EverbellError.__name__)
+        assert "make one of its own in each process" in told
+        face.get("ev_1")
+        assert (len(server.asked), server.connections) == (2, 1)
 
 
 def test_a_closed_client_waits_for_nothing(port: int) -> None:

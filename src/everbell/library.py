@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from os import getpid
 from socket import gethostname
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from everbell.channels.handler import Handler, HandlerChannel
 from everbell.channels.http import HttpChannel
@@ -177,7 +177,7 @@ class Everbell(AsyncClient):
     def _halt(self, reason: BaseException) -> None:
         self._halted = reason
 
-    async def __aenter__(self) -> Everbell:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from os import getpid
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from everbell.channels.http_client import HttpFailure, HttpPool, HttpRequest
 from everbell.client import (
@@ -192,7 +192,7 @@ class AsyncClient:
             pool, self._pool = self._pool, None
             await pool.close()
 
-    async def __aenter__(self) -> AsyncClient:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(

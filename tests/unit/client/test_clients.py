@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from math import inf
-from typing import Any
+from typing import Any, assert_type
 
 import pytest
 from msgspec import Raw
@@ -416,6 +416,22 @@ def test_both_clients_have_the_same_methods_with_the_same_arguments() -> None:
     assert surface(Client)["get"] == "(self, id: 'str')"
     assert Client.list.__name__ == "list"
     assert "Schedule many events" in (Client.schedule_many.__doc__ or "")
+
+
+def test_a_block_gives_the_client_itself_whatever_its_class() -> None:
+    class Ours(Client):
+        pass
+
+    class OursAwaiting(AsyncClient):
+        pass
+
+    async def main() -> None:
+        async with OursAwaiting() as client:
+            assert_type(client, OursAwaiting)
+
+    with Ours() as client:
+        assert_type(client, Ours)
+    asyncio.run(main())
 
 
 def test_threads_share_a_client() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from everbell.core.occurrence import Occurrence
 from everbell.errors import EverbellError
-from everbell.testing import VirtualBell
+from everbell.testing import VirtualBell, VirtualClock, run_virtual
 
 HOOK = "https://shop.example/hook"
 
@@ -68,6 +68,17 @@ async def test_what_was_cancelled_does_not_ring(bell: VirtualBell) -> None:
     await bell.cancel(scheduled.id)
     await bell.advance("1 day")
     assert bell.attempts == []
+
+
+def test_without_the_fixture_a_block_gives_the_bell_itself() -> None:
+    async def main(clock: VirtualClock) -> list[object]:
+        # That a checker of types knows it for a VirtualBell is part of what is tested here.
+        async with VirtualBell() as bell:
+            await bell.schedule(1, to=HOOK, in_="3d")
+            await bell.advance("3 days")
+            return [each.payload for each in bell.delivered]
+
+    assert run_virtual(main) == [1]
 
 
 def test_on_real_time_it_says_what_to_do() -> None:

@@ -139,6 +139,13 @@ def test_every_route_of_a_tenant_is_documented() -> None:
     assert [path for path in paths if path not in text] == []
 
 
+def test_the_readme_leads_to_every_page() -> None:
+    more = (ROOT / "README.md").read_text().partition("\n## More\n")[2]
+    # References are for looking things up: the pages about what they list lead there.
+    pages = {f"docs/{page.name}" for page in ROOT.glob("docs/*.md") if not page.stem.endswith("-reference")}
+    assert pages - set(_LINK.findall(more)) == set()
+
+
 def test_every_program_is_a_recipe() -> None:
     text = (ROOT / "docs/recipes.md").read_text()
     assert [path.name for path in ROOT.glob("examples/*.py") if f"`{path.name}`" not in text] == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Literal, Unpack
-from urllib.parse import quote
 
 from msgspec import Raw, Struct
 from msgspec import json as msgspec_json
@@ -12,8 +11,8 @@ from msgspec import json as msgspec_json
 from everbell.client.answers import Cancelled, EventView, Forecast, KeyLine, Redriven, Rescheduled
 from everbell.client.call import Call
 from everbell.client.calls import view_of
-from everbell.client.event_json import Duration, Instant, encode_event
-from everbell.client.paths import events_path, tenant_path
+from everbell.client.event_json import Duration, Instant, encode_event, encode_json
+from everbell.client.paths import events_path, quoted, tenant_path
 from everbell.client.queries import Choice, selection, with_query
 
 PAGE_EVENTS_MAX = 1_000
@@ -121,12 +120,12 @@ def forecast(
 
 
 def _key_path(tenant: str, key: str) -> str:
-    return f"{tenant_path(tenant)}/keys/{quote(key, safe='')}"
+    return f"{tenant_path(tenant)}/keys/{quoted(key)}"
 
 
 def _redrive(tenant: str, spec: dict[str, Any]) -> Call[Redriven]:
     path = f"{tenant_path(tenant)}/dead/redrive"
-    return Call("POST", path, _redriven, msgspec_json.encode(spec), wait_s=LONG_S)
+    return Call("POST", path, _redriven, encode_json(spec), wait_s=LONG_S)
 
 
 class _Count(Struct, frozen=True):

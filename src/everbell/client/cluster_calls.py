@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from everbell.client.call import Call
+from everbell.client.event_json import encode_json
 from everbell.core.cluster import Strategy
 from everbell.core.cluster.view import ClusterView
 
@@ -33,11 +34,11 @@ def forget(tenant: str, node: str) -> Call[ClusterView]:
 
 def set_strategy(tenant: str, strategy: Strategy) -> Call[ClusterView]:
     """Share out the partitions in another way, or with other weights."""
-    return Call("PUT", _PATH + "/strategy", _view, msgspec.json.encode({"strategy": strategy}), repeatable=True)
+    return Call("PUT", _PATH + "/strategy", _view, encode_json({"strategy": strategy}), repeatable=True)
 
 
 def _about(node: str, verb: str) -> Call[ClusterView]:
-    return Call("POST", f"{_PATH}/{verb}", _view, msgspec.json.encode({"node": node}), repeatable=True)
+    return Call("POST", f"{_PATH}/{verb}", _view, encode_json({"node": node}), repeatable=True)
 
 
 def _view(status: int, body: bytes) -> ClusterView:

@@ -49,7 +49,7 @@ def _encode(fields: Mapping[str, Any], without: Collection[str]) -> bytes:
             body[name] = duration_text(body[name])
     if "payload" in body:
         _put_payload(body)
-    return _json(body, None)
+    return encode_json(body)
 
 
 def instant_text(at: Instant, field: str) -> str:
@@ -77,10 +77,11 @@ def _put_payload(body: dict[str, Any]) -> None:
         body["payload_base64"] = b64encode(payload).decode()
         body.setdefault("content_type", BYTES_TYPE)
     else:
-        body["payload"] = Raw(_json(payload, "payload"))
+        body["payload"] = Raw(encode_json(payload, "payload"))
 
 
-def _json(value: Any, field: str | None) -> bytes:
+def encode_json(value: Any, field: str | None = None) -> bytes:
+    """The JSON of a value. Raises `InvalidInput` where there is none."""
     try:
         return msgspec_json.encode(value)
     except (TypeError, ValueError, RecursionError) as error:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from urllib.parse import quote
 
 import msgspec
 
 from everbell.client.answers import KeyView, NewKey
 from everbell.client.call import Call
+from everbell.client.event_json import encode_json
+from everbell.client.paths import quoted
 
 _PATH = "/v1/keys"
 
@@ -27,10 +28,10 @@ def create_key(
 ) -> Call[NewKey]:
     """Make an access key for this client's tenant, or for all. Its text is in the answer and nowhere else."""
     spec = {"tenant": "*" if all_tenants else tenant, "scopes": tuple(scopes), "note": note}
-    return Call("POST", _PATH, lambda status, body: msgspec.json.decode(body, type=NewKey), msgspec.json.encode(spec))
+    return Call("POST", _PATH, lambda status, body: msgspec.json.decode(body, type=NewKey), encode_json(spec))
 
 
 def revoke_key(tenant: str, id: str) -> Call[KeyView]:
     """Shut an access key out, for good."""
-    path = f"{_PATH}/{quote(id, safe='')}"
+    path = f"{_PATH}/{quoted(id)}"
     return Call("DELETE", path, lambda status, body: msgspec.json.decode(body, type=KeyView), repeatable=True)

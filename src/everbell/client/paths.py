@@ -4,10 +4,25 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+from everbell.errors import InvalidInput
+
+
+def quoted(name: str) -> str:
+    """A name as a part of a path. Raises `InvalidInput` for one that cannot be sent."""
+    try:
+        return quote(name, safe="")
+    except UnicodeEncodeError as error:
+        raise no_text(name) from error
+
+
+def no_text(text: str) -> InvalidInput:
+    """The error about what looks like text and cannot be sent, such as arguments of a program that were not UTF-8."""
+    return InvalidInput(f"{text!r} has characters that UTF-8 cannot say: give text without halves of surrogate pairs")
+
 
 def tenant_path(tenant: str) -> str:
     """What belongs to a tenant."""
-    return f"/v1/tenants/{quote(tenant, safe='')}"
+    return f"/v1/tenants/{quoted(tenant)}"
 
 
 def events_path(tenant: str) -> str:
@@ -17,9 +32,9 @@ def events_path(tenant: str) -> str:
 
 def event_path(tenant: str, event_id: str) -> str:
     """One event."""
-    return f"{events_path(tenant)}/{quote(event_id, safe='')}"
+    return f"{events_path(tenant)}/{quoted(event_id)}"
 
 
 def queue_path(tenant: str, queue: str) -> str:
     """One queue."""
-    return f"{tenant_path(tenant)}/queues/{quote(queue, safe='')}"
+    return f"{tenant_path(tenant)}/queues/{quoted(queue)}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote, urlencode
 
 import msgspec
 
 from everbell.client.answers import Paused
 from everbell.client.call import Call
-from everbell.client.event_json import Duration, Instant, duration_text, instant_text
+from everbell.client.event_json import Duration, Instant, duration_text, encode_json, instant_text
+from everbell.client.paths import tenant_path
+from everbell.client.queries import with_query
 from everbell.core.pause import What
 
 
@@ -42,17 +43,17 @@ def add_pause(
         body["until"] = instant_text(until, "until")
     if for_ is not None:
         body["for"] = for_ if isinstance(for_, str | int | float) else duration_text(for_)
-    return Call("POST", _path(tenant), _paused, msgspec.json.encode(body), repeatable=True)
+    return Call("POST", _path(tenant), _paused, encode_json(body), repeatable=True)
 
 
 def end_pause(tenant: str, what: What, name: str | None = None) -> Call[Paused]:
     """Let it go on: what is overdue goes out, the oldest first. Raises `NotFound` when it is not paused."""
-    query = urlencode({"what": what} if name is None else {"what": what, "name": name})
-    return Call("DELETE", f"{_path(tenant)}?{query}", _paused)
+    query = {"what": what} if name is None else {"what": what, "name": name}
+    return Call("DELETE", with_query(_path(tenant), query), _paused)
 
 
 def _path(tenant: str) -> str:
-    return f"/v1/tenants/{quote(tenant, safe='')}/pauses"
+    return f"{tenant_path(tenant)}/pauses"
 
 
 def _paused(status: int, body: bytes) -> Paused:

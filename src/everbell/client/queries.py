@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 from urllib.parse import urlencode
 
 from everbell.client.event_json import Instant, instant_text
+from everbell.client.paths import no_text
 
 
 class Choice(TypedDict, total=False):
@@ -30,5 +31,8 @@ def selection(**given: Any) -> dict[str, Any]:
 
 
 def with_query(path: str, query: Mapping[str, Any]) -> str:
-    """The path, with the query if there is one."""
-    return f"{path}?{urlencode(query)}" if query else path
+    """The path, with the query if there is one. Raises `InvalidInput` for what cannot be sent."""
+    try:
+        return f"{path}?{urlencode(query)}" if query else path
+    except UnicodeEncodeError as error:
+        raise no_text(error.object) from error

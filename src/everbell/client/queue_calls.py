@@ -16,7 +16,7 @@ from msgspec import json as msgspec_json
 from everbell.channels.queue import Lease
 from everbell.client.answers import Settled
 from everbell.client.call import Call
-from everbell.client.event_json import Duration, duration_text
+from everbell.client.event_json import Duration, duration_text, encode_json
 from everbell.client.paths import queue_path
 from everbell.core.occurrence import Occurrence
 from everbell.core.time import parse_duration
@@ -53,7 +53,7 @@ def lease(
         return [_lease(tenant, event) for event in _leases_decoder.decode(answer).events]
 
     path = f"{queue_path(tenant, queue)}/lease"
-    return Call("POST", path, parse, msgspec_json.encode(body), wait_s=parse_duration(_text(wait), "wait") / 1_000)
+    return Call("POST", path, parse, encode_json(body), wait_s=parse_duration(_text(wait), "wait") / 1_000)
 
 
 def ack(tenant: str, queue: str, leases: Sequence[str]) -> Call[Settled]:
@@ -78,7 +78,7 @@ def fail(tenant: str, queue: str, failures: Sequence[Failure]) -> Call[Settled]:
 
 def _settle(tenant: str, queue: str, verb: str, body: Mapping[str, object]) -> Call[Settled]:
     path = f"{queue_path(tenant, queue)}/{verb}"
-    return Call("POST", path, _settled, msgspec_json.encode(body), repeatable=True)
+    return Call("POST", path, _settled, encode_json(body), repeatable=True)
 
 
 def _text(duration: Duration) -> str | int | float:

@@ -11,7 +11,7 @@ from msgspec import json as msgspec_json
 from everbell.client.answers import EventView
 from everbell.client.call import Call
 from everbell.client.calls import view_of
-from everbell.client.event_json import Duration, Instant, Repeating, encode_event, instant_text
+from everbell.client.event_json import Duration, Instant, Repeating, encode_event, encode_json, instant_text
 from everbell.client.paths import event_path
 
 PREVIEW_TIMES = 10
@@ -76,19 +76,19 @@ def pause(tenant: str, id: str, *, note: str | None = None, version: int | None 
 
     Raises `NotFound`, and `Conflict` when it does not repeat, ended, or is being delivered at this moment.
     """
-    body = msgspec_json.encode({"paused": True, "note": note})
+    body = encode_json({"paused": True, "note": note})
     return Call("PATCH", event_path(tenant, id), view_of, body, version=version)
 
 
 def resume(tenant: str, id: str, *, note: str | None = None, version: int | None = None) -> Call[EventView]:
     """End a pause; what passed meanwhile rings as far as `misfire` says. Raises `Conflict` when it is not paused."""
-    body = msgspec_json.encode({"paused": False, "note": note})
+    body = encode_json({"paused": False, "note": note})
     return Call("PATCH", event_path(tenant, id), view_of, body, version=version)
 
 
 def backfill(tenant: str, id: str, *, from_: Instant, until: Instant) -> Call[Backfilled]:
     """Schedule the times of a past range of a recurring event as single events; to ask again is harmless."""
-    body = msgspec_json.encode({"from": instant_text(from_, "from"), "until": instant_text(until, "until")})
+    body = encode_json({"from": instant_text(from_, "from"), "until": instant_text(until, "until")})
     return Call("POST", f"{event_path(tenant, id)}/backfill", _backfilled, body, repeatable=True)
 
 

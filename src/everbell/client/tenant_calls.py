@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 
 from everbell.client.answers import PolicyView, TenantLine
 from everbell.client.call import Call
+from everbell.client.event_json import encode_json
+from everbell.client.paths import tenant_path
 
 _PATH = "/v1/tenants"
 
@@ -25,7 +26,7 @@ def tenants(tenant: str) -> Call[tuple[TenantLine, ...]]:
 
 def policy(tenant: str) -> Call[PolicyView]:
     """The policy of this client's tenant, secrets by their last characters."""
-    return Call("GET", _path(tenant), _view, repeatable=True)
+    return Call("GET", tenant_path(tenant), _view, repeatable=True)
 
 
 def set_policy(tenant: str, document: Mapping[str, Any], *, version: int | None = None) -> Call[PolicyView]:
@@ -33,16 +34,12 @@ def set_policy(tenant: str, document: Mapping[str, Any], *, version: int | None 
 
     What it leaves out follows the settings of the server.
     """
-    return Call("PUT", _path(tenant), _view, msgspec.json.encode(document), version=version, repeatable=version is None)
+    return Call("PUT", tenant_path(tenant), _view, encode_json(document), version=version, repeatable=version is None)
 
 
 def delete_policy(tenant: str, *, version: int | None = None) -> Call[PolicyView]:
     """Go by the settings of the server again. For operators."""
-    return Call("DELETE", _path(tenant), _view, version=version)
-
-
-def _path(tenant: str) -> str:
-    return f"{_PATH}/{quote(tenant, safe='')}"
+    return Call("DELETE", tenant_path(tenant), _view, version=version)
 
 
 def _view(status: int, body: bytes) -> PolicyView:

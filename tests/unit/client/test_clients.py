@@ -128,6 +128,30 @@ def test_a_path_before_the_api_is_kept_and_ids_are_escaped(shell: Any) -> None:
     assert server.asked[0].target == "/bell/v1/tenants/shop/events/a%2Fb%3Fc"
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda client: client.get("\udcff"),
+        lambda client: list(client.list(key="\udcff")),
+        lambda client: client.look_at_key("\udcff"),
+        lambda client: client.lease("\udcff"),
+        lambda client: client.redrive(["\udcff"]),
+        lambda client: client.add_pause("key", "\udcff"),
+        lambda client: client.end_pause("key", "\udcff"),
+        lambda client: client.drain("\udcff"),
+        lambda client: client.revoke_key("\udcff"),
+        lambda client: client.pause("ev_1", note="\udcff"),
+        lambda client: client.schedule(1, to="queue:q", in_=1, id="\udcff"),
+        lambda client: client.set_policy({"mode": "\udcff"}),
+        lambda client: client.create_key(note="\udcff"),
+        lambda client: client.fail("q", [Failure("1.1.1", "\udcff")]),
+    ],
+)
+def test_what_is_no_text_is_refused_before_it_is_sent(shell: Any, ask: Callable[[Any], Any]) -> None:
+    with talking(shell) as (client, _), pytest.raises(InvalidInput):
+        ask(client)
+
+
 def test_an_event_is_looked_at(shell: Any) -> None:
     with talking(shell, OK) as (client, _):
         event = client.get("ev_1")

@@ -100,7 +100,8 @@ async def _run(app: App, args: argparse.Namespace) -> Worker:
 def load_app(place: str) -> App:
     """The app that `module:name` means. Raises `InvalidInput` with what is wrong about it."""
     module_name, colon, name = place.partition(":")
-    if not colon or not name.isidentifier():
+    # Without a name before and after each dot, Python would take it for relative to a package, and there is none.
+    if not colon or not name.isidentifier() or not all(module_name.split(".")):
         raise InvalidInput(f"{place!r} does not name an app; write MODULE:APP, as in shop.jobs:app")
     if "" not in sys.path:
         sys.path.insert(0, "")

@@ -33,6 +33,9 @@ def test_an_app_is_found_in_the_current_directory() -> None:
     [
         ("jobs_of_test", "does not name an app; write MODULE:APP"),
         ("jobs_of_test:a.b", "does not name an app"),
+        (":app", "does not name an app"),
+        (".jobs_of_test:app", "does not name an app"),
+        ("jobs_of_test..inner:app", "does not name an app"),
         ("nowhere_of_test:app", "there is no module 'nowhere_of_test' here"),
         ("jobs_of_test.inner:app", "there is no module 'jobs_of_test.inner' here"),
         ("jobs_of_test:missing", "is nothing, not an everbell.App"),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import get_args
 
 from everbell.cli.bulk import events
 from everbell.cli.options import add_server_options, open_client
 from everbell.cli.parser import OK, Parser, add_command
+from everbell.cli.printing import print_line
 from everbell.cli.reporting import note
 from everbell.cli.selection import add_selection_options, chosen
 from everbell.cli.terminal import Progress
@@ -46,7 +46,7 @@ def _export(args: argparse.Namespace) -> int:
         while True:
             page = client.export_page(status=args.status, **chosen(args), cursor=cursor)
             for line in page.lines:
-                sys.stdout.write(line.decode() + "\n")
+                print_line(line)
             written += len(page.lines)
             left_out += page.left_out
             cursor = page.cursor

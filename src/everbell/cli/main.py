@@ -1,7 +1,8 @@
 """`everbell`: finds the command, runs it, and turns whatever happens into an exit code and at most one line on stderr.
 
 Only the module of the command that is asked for is imported, so that a quick command is quick. A command whose module
-is not there does not exist; one whose module cannot be imported is a fault, and says so.
+is not there does not exist; one whose module cannot be imported is a fault, and says so. A locale that cannot say what
+is printed is no fault: what it lacks becomes a question mark.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
+from io import TextIOWrapper
 
 from everbell.cli.parser import BROKEN_PIPE, EXIT_CODES, FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, Misuse, Parser
 from everbell.cli.reporting import complain
@@ -68,6 +70,9 @@ Everbell delivers events at their time.
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     arguments = sys.argv[1:] if argv is None else list(argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         code = _run(arguments)
         sys.stdout.flush()
@@ -84,6 +89,10 @@ def _run(arguments: list[str]) -> int:
         print(SHORT_HELP, end="")
         return OK
     name = arguments[0]
+    if garbled := next((argument for argument in arguments if not _is_text(argument)), None):
+        encoding = sys.getfilesystemencoding()
+        print(f"everbell: the argument {garbled!r} is no text in {encoding}, as this locale wants it", file=sys.stderr)
+        return USAGE
     if not name.startswith("-") and not _exists(name):
         return _unknown(name)
     parser, commands = parser_of([name] if name in COMMANDS else () if name == "--version" else COMMANDS)
@@ -120,6 +129,15 @@ def parser_of(names: Iterable[str]) -> tuple[Parser, argparse._SubParsersAction[
 
 def _exists(name: str) -> bool:
     return name in COMMANDS and find_spec(COMMANDS[name]) is not None
+
+
+def _is_text(argument: str) -> bool:
+    """Whether a server can be told. Bytes that Python could not read come as halves of surrogate pairs."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _unknown(name: str) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from base64 import b64encode
+from codecs import lookup
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -20,6 +22,7 @@ PAYLOAD_SHOWN_MAX = 2_000
 _ID_SHOWN_MAX = 64
 _TARGET_SHOWN_MAX = 48
 _KEY_SHOWN_MAX = 32
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 HEADINGS = ("ID", "STATUS", "DUE", "TO", "KEY", "TRIES")
 STATUS_COLUMN = 1
@@ -27,7 +30,15 @@ STATUS_COLUMN = 1
 
 def print_json(value: Any) -> None:
     """One JSON document on one line; times as the server writes them, what is not there left out."""
-    sys.stdout.write(msgspec.json.encode(_plain(value)).decode() + "\n")
+    print_line(msgspec.json.encode(_plain(value)))
+
+
+def print_line(document: bytes) -> None:
+    """A JSON document; with escapes where the locale is not UTF-8, for a program must not get question marks."""
+    text = document.decode()
+    if not text.isascii() and lookup(sys.stdout.encoding).name != "utf-8":
+        text = _BEYOND_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    sys.stdout.write(text + "\n")
 
 
 def _plain(value: Any) -> Any:

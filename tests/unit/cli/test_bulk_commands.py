@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -128,6 +130,20 @@ def test_export_writes_what_schedule_reads(play: Any) -> None:
     assert first == {"id": "export:ev_1", "to": "queue:q", "at": AT, "key": "k", "payload": {"n": 1.5}}
     assert second == {"id": "mine", "to": "queue:q", "at": AT, "repeat": {"every": "30s", "count": 4}}
     assert "exported 2 events, left out 1 that is paused" in played.err
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "iso8859-1", "utf-8"])
+@pytest.mark.parametrize("command", ["export", "list --json"])
+def test_no_locale_takes_anything_from_json(
+    play: Any, monkeypatch: pytest.MonkeyPatch, command: str, encoding: str
+) -> None:
+    text = 'é ≤ \N{BELL} "quoted"'
+    out = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding))
+    play(command, Answer(200, {"events": [EVENT | {"payload": text}]}))
+    written = out.getvalue().decode()
+    assert json.loads(written)["payload"] == text
+    assert written.isascii() == (encoding != "utf-8")
 
 
 def test_what_is_finished_is_exported_as_it_is(play: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import io
+import sys
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any
@@ -68,6 +70,28 @@ def test_a_typo_gets_the_nearest_command(capsys: pytest.CaptureFixture[str], typ
     err = capsys.readouterr().err
     assert f"there is no command {typed!r}" in err
     assert advice in err
+
+
+@pytest.mark.parametrize(
+    "typed", [["show", "\udcff"], ["list", "--key", "a\udcff"], ["schedule", '"\udcff"', "--in", "1h"], ["\udcff"]]
+)
+def test_what_is_no_text_is_refused(capsys: pytest.CaptureFixture[str], typed: list[str]) -> None:
+    assert main(typed) == 2
+    err = capsys.readouterr().err
+    assert "\\udcff" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "iso8859-1"])
+def test_what_a_locale_cannot_say_is_replaced(monkeypatch: pytest.MonkeyPatch, raising: Any, encoding: str) -> None:
+    out, err = io.BytesIO(), io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding))
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(err, encoding))
+    assert main(raising(Conflict("≤ 5"))) == 1
+    sys.stdout.write("█\n")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    assert (out.getvalue(), err.getvalue()) == (b"?\n", b"everbell odd: ? 5\n")
 
 
 def test_a_command_whose_module_is_missing_is_absent(

@@ -31,8 +31,9 @@ _SETTINGS = EngineSettings(watch_clock_s=86_400.0)
 """Virtual time passes as fast as nothing happens in it."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WORDS = re.compile(r"\s*(week|day|hour|minute|second)s?\s*", re.IGNORECASE)
-_SETTLE_S = 0.0005
-"""Less than the millisecond that events are told apart by: whatever is due now has happened when it has passed."""
+_SETTLE_S = 0.00099
+"""Less than the millisecond that events are told apart by, but almost as long: timers are set by whole milliseconds, so
+one may go off that much later than what it is for."""
 
 
 class Attempted(Struct, frozen=True):

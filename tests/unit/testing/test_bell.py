@@ -23,6 +23,14 @@ async def test_days_pass_in_no_time(bell: VirtualBell) -> None:
     assert [(each.payload, each.at - began) for each in bell.delivered] == [({"user": 7}, timedelta(days=3))]
 
 
+@pytest.mark.parametrize("seconds", [0, 1, 30, 120, 600, 3_600, 3_601, 5_400, 86_400, 259_200])
+async def test_what_is_due_at_the_end_of_an_advance_has_rung(bell: VirtualBell, seconds: int) -> None:
+    for rounds in range(1, 5):
+        await bell.schedule(rounds, to=HOOK, in_=seconds)
+        await bell.advance(seconds)
+        assert [each.payload for each in bell.delivered] == list(range(1, rounds + 1))
+
+
 async def test_a_receiver_answers_as_the_test_says(bell: VirtualBell) -> None:
     bell.answer(HOOK, 503, "timeout", "lost")
     scheduled = await bell.schedule(1, to=HOOK, in_="1s")

@@ -23,6 +23,8 @@ _log = logging.getLogger("everbell.kafka")
 
 TIMEOUT_MS = 10_000
 _PAUSE_S = 1.0
+_TOGETHER = 1_000
+"""So many letters are under way at a time: one record may ask for thousands of events that cannot be taken."""
 _REASON_LENGTH_MAX = 1_000
 
 
@@ -37,7 +39,8 @@ class DeadLetters:
 
     async def send_all(self, poisons: Sequence[Poison]) -> None:
         """Returns when there is a letter for each, or will never be."""
-        await asyncio.gather(*map(self._send, poisons))
+        for start in range(0, len(poisons), _TOGETHER):
+            await asyncio.gather(*map(self._send, poisons[start : start + _TOGETHER]))
 
     async def close(self) -> None:
         """Forget what is under way: the records are read again."""
@@ -69,6 +72,8 @@ class DeadLetters:
             self._outlet.send(self._topic, value, poison.record.key, letter_headers(poison), report)
         except KafkaException as wrong:
             return what_is_wrong(wrong)
+        except BufferError:
+            return KafkaError(KafkaError._QUEUE_FULL)
         return await told
 
     def _note_unwritten(self, poison: Poison, outcome: Outcome) -> None:

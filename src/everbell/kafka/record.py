@@ -11,6 +11,7 @@ Each event of an array stands or falls by itself; what cannot be told into event
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 from msgspec import Raw, Struct
@@ -32,7 +33,13 @@ DEFAULT_TENANT = "default"
 Headers = Sequence[tuple[str, bytes | None]]
 
 _parse = Body(EventSpec).parse
-_elements = msgspec.json.Decoder(list[Raw]).decode
+_array = msgspec.json.Decoder(list[Raw]).decode
+
+
+@lru_cache(maxsize=1)
+def _elements(value: bytes) -> list[Raw]:
+    """The elements of an array. Those that are refused come one after the other, and each asks for them."""
+    return _array(value)
 
 
 class Record(Struct, frozen=True):
@@ -46,6 +53,8 @@ class Record(Struct, frozen=True):
     key: bytes | None
     value: bytes | None
     headers: Headers | None = None
+    fault: str | None = None
+    """Why it cannot be taken, where that was found out while it was read."""
 
     @property
     def place(self) -> str:
@@ -90,6 +99,8 @@ class RecordReader:
         """The events of a record, and what of it cannot be taken."""
         value = record.value
         try:
+            if record.fault is not None:
+                raise InvalidInput(record.fault)
             if not value:
                 raise InvalidInput("the record has no value; send an event, or an array of events, as JSON")
             if len(value) > self._value_bytes_max:

@@ -164,6 +164,12 @@ class KafkaSource:
                 self._trouble = str(wrong.args[0])
                 _log.exception("reading from Kafka failed; trying again")
                 await asyncio.sleep(_FAILED_S)
+            except Exception as broken:
+                # Records may have been fetched and not handed over: going on would pass them over.
+                self._trouble = f"nothing is read any more, start the process again: {broken!r}"
+                _log.exception("reading from Kafka has ended; start the process again")
+                await self._tell_news()
+                return
 
     async def _keep_up(self) -> None:
         """Once a second, look how far this is, tell it and commit it."""
@@ -240,6 +246,8 @@ class KafkaSource:
                 self._done[place] = offset
 
         def on_pause(pauses: bool) -> None:
+            if self._readings.get(place) is not reading:
+                return  # It would hold up whoever reads the partition now, and never let go.
             (self._paused.add if pauses else self._paused.discard)(place)
             act = self._consumer.pause if pauses else self._consumer.resume
             with suppress(KafkaException):
@@ -318,12 +326,18 @@ def _record_of(message: Message) -> Record:
     # Told as values that may be missing, and texts that may be; of a record that was read they are there, as bytes.
     told: Any = message
     kind, timestamp_at = told.timestamp()
+    fault = None
+    try:
+        headers = told.headers()
+    except (SystemError, UnicodeError):  # The binding raises the one because of the other.
+        headers, fault = None, "the name of a header is not UTF-8"
     return Record(
         told.topic(),
         told.partition(),
         told.offset(),
-        timestamp_at if kind else 0,
+        max(timestamp_at, 0) if kind else 0,
         told.key(),
         told.value(),
-        told.headers(),
+        headers,
+        fault,
     )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from everbell.core.tenant import Limits, Tenant, Tenants
 from everbell.core.time import MINUTE_MS
+from everbell.kafka import record as record_module
 from everbell.kafka.record import Asked, Poison, Record, RecordReader
 from everbell.kafka.settings import KafkaTopic
 from everbell.server.edge import Edge
@@ -26,6 +27,9 @@ class FixedClock:
 
     def elapsed_ms(self) -> int:
         return 0
+
+
+EDGE = Edge(Tenants(), FixedClock(), allows_handlers=False, kafka=("",))
 
 
 def reader(value_bytes_max: int = 10_000) -> RecordReader:
@@ -191,3 +195,20 @@ def test_reading_again_asks_for_the_same(elements: list[object], is_array: bool)
     assert len(first[0]) + len(first[1]) == (len(elements) if is_array else 1)
     ids = [each.draft.id for each in first[0]]
     assert len(set(ids)) == len(ids)
+
+
+def test_a_record_that_could_not_be_read_whole_is_poison() -> None:
+    events, (poison,) = reader().read(Record("any", 3, 1_234, NOW, None, b"{}", None, "the name of a header is wrong"))
+
+    assert not events
+    assert poison.reason == "the name of a header is wrong"
+
+
+def test_what_is_refused_of_an_array_is_taken_from_it_once() -> None:
+    """However many there are: an array that is decoded for each of them takes time that grows with their square."""
+    refused = [event(to=f"nowhere:{number}") for number in range(2_000)]
+    _, poisons = RecordReader((KafkaTopic("any"),), EDGE, FixedClock(), 10_000_000).read(record(refused))
+    decoded = record_module._elements.cache_info().misses
+
+    assert [json.loads(poison.value or b"") for poison in poisons] == refused
+    assert record_module._elements.cache_info().misses == decoded + 1

@@ -1,0 +1,112 @@
+"""What a source makes of what Kafka tells, without a broker: no record is lost, no partition held up for good."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from everbell.kafka.dead_letters import DeadLetters
+from everbell.kafka.news import KafkaNews
+from everbell.kafka.settings import KafkaCluster, KafkaSettings, KafkaTopic
+from everbell.kafka.source import KafkaSource, _record_of
+
+NOBODY = KafkaCluster("127.0.0.1:1")
+PLACE = ("orders", 0)
+
+
+def message(timestamp: tuple[int, int] = (1, 1_767_225_600_000), headers: Any = None) -> Any:
+    """As librdkafka tells of a record; `headers` may be what is raised instead."""
+
+    def told() -> Any:
+        if isinstance(headers, Exception):
+            raise headers
+        return headers
+
+    return SimpleNamespace(
+        topic=lambda: "orders",
+        partition=lambda: 0,
+        offset=lambda: 7,
+        timestamp=lambda: timestamp,
+        key=lambda: None,
+        value=lambda: b"{}",
+        headers=told,
+    )
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "at"), [((1, 5_000), 5_000), ((2, 5_000), 5_000), ((0, 5_000), 0), ((1, -1), 0), ((1, 0), 0)]
+)
+def test_a_record_without_a_time_has_none(timestamp: tuple[int, int], at: int) -> None:
+    assert _record_of(message(timestamp)).timestamp_at == at
+
+
+def test_headers_that_cannot_be_read_are_a_fault_of_the_record() -> None:
+    broken = _record_of(message(headers=SystemError("returned a result with an exception set")))
+
+    assert (broken.offset, broken.headers, broken.fault) == (7, None, "the name of a header is not UTF-8")
+    assert _record_of(message(headers=[("a", b"b")])).fault is None
+
+
+class Consumer:
+    """Remembers what was paused, and tells of records that nobody can read."""
+
+    def __init__(self) -> None:
+        self.acts: list[str] = []
+        self.error: Exception | None = None
+
+    def pause(self, places: list[Any]) -> None:
+        self.acts.append("pause")
+
+    def resume(self, places: list[Any]) -> None:
+        self.acts.append("resume")
+
+    def consume(self, count: int, wait_s: float) -> list[Any]:
+        assert self.error is not None
+        raise self.error
+
+
+def source_of(consumer: Consumer, news: list[KafkaNews]) -> KafkaSource:
+    settings = KafkaSettings({"": NOBODY}, topics=(KafkaTopic("orders"),))
+
+    async def tell(told: KafkaNews) -> None:
+        news.append(told)
+
+    reader = SimpleNamespace(read=lambda record: ((), ()))
+    letters = cast(DeadLetters, SimpleNamespace(unwritten=0, send_all=None))
+    source = KafkaSource(settings, cast(Any, None), cast(Any, reader), letters, tell)
+    source._consumer = cast(Any, consumer)
+    return source
+
+
+def test_a_reading_that_has_left_does_not_pause_the_partition_of_its_successor() -> None:
+    async def main() -> None:
+        consumer = Consumer()
+        source = source_of(consumer, [])
+        left = source._readings[PLACE] = source._reading(PLACE)
+        left._on_pause(True)
+        assert (consumer.acts, source._paused) == (["pause"], {PLACE})
+
+        source._paused.clear()
+        source._readings[PLACE] = source._reading(PLACE)
+        left._on_pause(True)
+        left._on_pause(False)
+        assert (consumer.acts, source._paused) == (["pause"], set())
+
+    asyncio.run(main())
+
+
+def test_what_nobody_foresaw_ends_reading_and_is_told() -> None:
+    async def main() -> None:
+        consumer, news = Consumer(), list[KafkaNews]()
+        source = source_of(consumer, news)
+        source._committed_s = source._loop.time()
+        consumer.error = ValueError("no such thing")
+        await source._run()
+
+        assert news[-1].trouble is not None
+        assert "start the process again: ValueError('no such thing')" in news[-1].trouble
+
+    asyncio.run(main())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from everbell.core.event import Attempt, Course, Event, Repeat, position
+from everbell.core.event import Attempt, Course, Event, Repeat, State, position
 from everbell.core.ids import partition_of
 from everbell.core.retry import Retry
 from everbell.core.time import HOUR_MS, INSTANT_MAX
@@ -711,6 +711,34 @@ def test_a_search_among_very_many_returns_early_and_goes_on(store: Store, monkey
         assert first.cursor is not None
         assert await find_all(store, Filter("shop", tag="x"), 10) == [crowd[179]]
         assert len(await find_all(store, Filter("shop"), 7)) == 200
+
+    play(store, scenario)
+
+
+@pytest.mark.parametrize("state", ["scheduled", "waiting", "dead"])
+def test_a_page_ends_by_bytes_too_and_the_search_goes_on(
+    store: Store, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everbell.stores.semantics.FOUND_BYTES_MAX", 2_000)
+
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        sizes = [900, 900, 900, 5_000, 10, 1_500, 600]
+        key = "k" if state == "waiting" else None
+        crowd = [
+            event(number, due_in=number, key=key, state=state, payload=b"1" * (size - 5), headers=(("a", "4444"),))
+            for number, size in enumerate(sizes, 1)
+        ]
+        await make(store, epochs, *map(Add, crowd))
+        filter, cursor = Filter("shop", state), None
+        pages = []
+        while True:
+            found = await store.find(filter, cursor, 100)
+            pages.append(list(found.events))
+            cursor = found.cursor
+            if cursor is None:
+                break
+        assert [each for page in pages for each in page] == crowd
+        assert [len(page) for page in pages if page] == [3, 1, 3], "with the event that is too much, the page ends"
 
     play(store, scenario)
 

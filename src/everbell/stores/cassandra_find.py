@@ -59,7 +59,7 @@ class Search:
         self._lows: dict[int, int] | None = None
 
     async def run(self, cursor: str | None, limit: int) -> Found:
-        """Collect up to `limit` matches, or what is found among a number of rows."""
+        """Collect a page of at most `limit` matches, or what is found among a number of rows."""
         return await collect(self._slices, self._filter, cursor, limit)
 
     async def _scheduled(self, place: Place) -> Slice:

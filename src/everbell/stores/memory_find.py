@@ -16,6 +16,7 @@ from everbell.core.ids import SEQUENCE_MAX
 from everbell.stores.port import Filter, Found
 from everbell.stores.semantics import (
     EXAMINED_MAX,
+    Catch,
     Space,
     bad_cursor,
     matches,
@@ -68,17 +69,17 @@ def search(shelves: Shelves, filter: Filter, cursor: str | None, limit: int) -> 
     first, raw = read_cursor(filter, cursor)
     after = _read_place(first, raw)
     spaces = spaces_of(filter)
-    found: list[Event | Record] = []
+    catch = Catch(limit)
     examined = 0
     for space in spaces[spaces.index(first) :]:
         for place, event in _rows(shelves, filter, space, after):
             examined += 1
             if matches(filter, event):
-                found.append(event)
-            if len(found) >= limit or examined >= EXAMINED_MAX:
-                return Found(found, write_cursor(space, msgspec.msgpack.encode(place)))
+                catch.add(event)
+            if catch.is_full or examined >= EXAMINED_MAX:
+                return Found(catch.events, write_cursor(space, msgspec.msgpack.encode(place)))
         after = None
-    return Found(found, None)
+    return Found(catch.events, None)
 
 
 def _read_place(space: Space, raw: bytes) -> Place | None:

@@ -140,7 +140,8 @@ class Filter(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True):
-    """One page of a search. `cursor` continues it, None is the end; before that, a page may be short, even empty."""
+    """One page of a search. `cursor` continues it, None is the end; before that, a page may be short, even empty: a
+    search ends after so many rows, and after so many bytes (`semantics.FOUND_BYTES_MAX`)."""
 
     events: Sequence[Event | Record]
     cursor: str | None

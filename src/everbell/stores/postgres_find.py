@@ -82,7 +82,7 @@ class Search:
         self._depth = max(SLICE // len(self._partitions), 4)
 
     async def run(self, cursor: str | None, limit: int) -> Found:
-        """Collect up to `limit` matches, or what is found among a number of rows."""
+        """Collect a page of at most `limit` matches, or what is found among a number of rows."""
         if "\0" in self._filter.tenant + (self._filter.key or ""):
             read_place(*read_cursor(self._filter, cursor))
             return Found([], None)  # No name has it, and the server refuses to look for it.

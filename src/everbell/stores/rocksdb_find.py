@@ -15,12 +15,20 @@ from struct import Struct
 
 from rocksdict import Rdict
 
-from everbell.core.event import Event, Record
 from everbell.stores import rocksdb_keys as keys
 from everbell.stores.port import Filter, Found
 from everbell.stores.rocksdb_access import reading, scan, scan_back
 from everbell.stores.rows import BadRow, encode, read_event, read_record
-from everbell.stores.semantics import EXAMINED_MAX, Space, bad_cursor, matches, read_cursor, spaces_of, write_cursor
+from everbell.stores.semantics import (
+    EXAMINED_MAX,
+    Catch,
+    Space,
+    bad_cursor,
+    matches,
+    read_cursor,
+    spaces_of,
+    write_cursor,
+)
 
 SLICE = 2_000
 """Rows that are examined without letting go of the loop."""
@@ -49,27 +57,27 @@ class Search:
         }
 
     async def run(self, cursor: str | None, limit: int) -> Found:
-        """Collect up to `limit` matches, or what is found among `EXAMINED_MAX` rows."""
+        """Collect a page of at most `limit` matches, or what is found among `EXAMINED_MAX` rows."""
         first, place = read_cursor(self._filter, cursor)
         spaces = spaces_of(self._filter)
-        found: list[Event | Record] = []
+        catch = Catch(limit)
         examined = 0
         for space in spaces[spaces.index(first) :]:
             with reading:
                 rows = self._rows[space](place)
             while True:
                 with reading:
-                    last = self._slice(space, rows, found, limit)
+                    last = self._slice(space, rows, catch)
                 if last is None:
                     break
                 examined += SLICE
-                if len(found) >= limit or examined >= EXAMINED_MAX:
-                    return Found(found, write_cursor(space, last))
+                if catch.is_full or examined >= EXAMINED_MAX:
+                    return Found(catch.events, write_cursor(space, last))
                 await asyncio.sleep(0)
             place = b""
-        return Found(found, None)
+        return Found(catch.events, None)
 
-    def _slice(self, space: Space, rows: Rows, found: list[Event | Record], limit: int) -> bytes | None:
+    def _slice(self, space: Space, rows: Rows, catch: Catch) -> bytes | None:
         """Examine some rows; the place of the last one, or None when there are no more."""
         place = None
         count = 0
@@ -77,18 +85,18 @@ class Search:
             count += 1
             # Most rows may be those of other tenants: a glance spares their decoding.
             if self._needle in row:
-                self._keep(space, row, found)
-                if len(found) >= limit:
+                self._keep(space, row, catch)
+                if catch.is_full:
                     return place
         return place if count == SLICE else None
 
-    def _keep(self, space: Space, row: bytes, found: list[Event | Record]) -> None:
+    def _keep(self, space: Space, row: bytes, catch: Catch) -> None:
         try:
             event = read_record(row)[0] if space == "H" else read_event(row)
         except BadRow:
             return  # Whoever loads it will report it.
         if matches(self._filter, event):
-            found.append(event)
+            catch.add(event)
 
     def _scheduled(self, place: bytes) -> Rows:
         _check(place, len(place) in (0, keys.PLACE_BYTES))

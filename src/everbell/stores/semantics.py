@@ -29,10 +29,37 @@ Space = Literal["E", "W", "D", "H"]
 EXAMINED_MAX = 20_000
 """How many rows one call of `find` looks at; then it returns what it has, and a cursor."""
 
+FOUND_BYTES_MAX = 4 * 1024 * 1024
+"""How many bytes of payloads and headers one call of `find` returns, and no more than one event beyond: a page is held
+in memory as a whole, by everybody whom it passes on its way to who asked.
+"""
+
 LEFT_OUT_PER_EVENT = 4
 """How many times its limit a page may leave out; then it ends, for passing over events takes time, too."""
 
 _ENDS: frozenset[End] = frozenset({"delivered", "cancelled", "expired"})
+
+
+class Catch:
+    """What one call of `find` has found, until that is enough: by number, or by bytes."""
+
+    __slots__ = ("_bytes", "_limit", "events")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._bytes = 0
+        self.events: list[Event | Record] = []
+
+    def add(self, found: Event | Record) -> None:
+        """One more. Records count by number alone: they have neither payload nor headers."""
+        self.events.append(found)
+        if isinstance(found, Event):
+            self._bytes += len(found.payload) + sum(len(name) + len(value) for name, value in found.headers)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the page ends here."""
+        return len(self.events) >= self._limit or self._bytes >= FOUND_BYTES_MAX
 
 
 def partition_of_change(change: Change) -> int:

@@ -74,6 +74,29 @@ def test_page_by_page() -> None:
     called(test)
 
 
+@pytest.mark.parametrize("at", [EVENTS, DEAD])
+def test_a_page_of_large_events_is_short_and_its_cursor_goes_on(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everbell.stores.semantics.FOUND_BYTES_MAX", 2_000)
+
+    async def test(caller: Caller) -> None:
+        where = NOWHERE if at == DEAD else {"in": "1h"}
+        for number in range(7):
+            await caller.schedule(id=f"e{number}", payload="x" * 900, **where)
+        await asyncio.sleep(1)
+        pages = []
+        query = "limit=1000"
+        while True:
+            answer = await caller.call("GET", f"{at}?{query}")
+            pages.append([event["id"] for event in answer.json["events"]])
+            if "cursor" not in answer.json:
+                break
+            query = f"limit=1000&cursor={answer.json['cursor']}"
+        assert [len(page) for page in pages] == [3, 3, 1]
+        assert sorted(name for page in pages for name in page) == [f"e{number}" for number in range(7)]
+
+    called(test)
+
+
 def test_what_is_found_is_whole() -> None:
     async def test(caller: Caller) -> None:
         await some(caller)

@@ -30,7 +30,7 @@ from everbell.server.gate import Gate
 from everbell.server.keys_api import KeysApi
 from everbell.server.keys_routes import key_routes
 from everbell.server.lines_api import LinesApi
-from everbell.server.message import Request, Response
+from everbell.server.message import LATER, Request, Response
 from everbell.server.openapi import openapi
 from everbell.server.pauses_api import PausesApi
 from everbell.server.pauses_routes import pause_routes
@@ -96,7 +96,8 @@ class Api:
         self._gate = gate or Gate()
         self._audit = audit or AuditLog("off", "", clock)
         self._patterns = [
-            (route.path.split("/"), route, self._audit.watching(route, _safe(route.handle))) for route in self.routes
+            (route.path.split("/"), route, _in_turn(route, self._audit.watching(route, _safe(route.handle))))
+            for route in self.routes
         ]
         # Clients use the same few paths again and again; the cache is bounded, as anybody may make up others.
         self._match: Callable[[str], _Matches] = lru_cache(maxsize=_PATHS_KEPT)(self._find_match)
@@ -158,6 +159,19 @@ def _parameters(pattern: list[str], segments: list[str]) -> tuple[str, ...] | No
     if "{tenant}" in pattern:
         check_tenant_name(parameters[0])
     return tuple(parameters)
+
+
+def _in_turn(route: Route, handle: Handle) -> Handle:
+    """The handler, asked for a large answer only when all before it went out: a client that pipelines requests for them
+    and reads nothing would else have as many of them made as it may send requests.
+    """
+    if not route.large:
+        return handle
+
+    def answer(request: Request, *parameters: str) -> Response | Awaitable[Response]:
+        return LATER if request.is_behind else handle(request, *parameters)
+
+    return answer
 
 
 def _safe(handle: Handle) -> Handle:

@@ -4,9 +4,10 @@ A request passes four stations, each of them bounded:
 
     bytes not parsed yet ─► waiting (parsed, not begun) ─► pending (with the handler) ─► out (encoded) ─► transport
 
-It moves on while there is room: fewer than `pipelined_max` pending, and a transport that takes bytes. Where there is
-none, everything behind stays where it is, and the transport is not read. Input is parsed in slices, so that a read full
-of tiny requests cannot become a hundred times its size in objects.
+It moves on while there is room: fewer than `pipelined_max` pending, fewer than `ready_bytes_max` of answers that wait
+for one before them, and a transport that takes bytes. Where there is none, everything behind stays where it is, and the
+transport is not read. So it is with a request whose handler says `LATER`: it waits until nothing is pending. Input is
+parsed in slices, so that a read full of tiny requests cannot become a hundred times its size in objects.
 
 Rules. `_advance` alone moves requests, and is never entered twice: the transport may call back from inside a write,
 and the parser must not be fed from inside itself. What one wake-up produced goes out in one write. No timers: the
@@ -25,7 +26,7 @@ from typing import cast
 import msgspec
 
 from everbell.server.held import HeldBodies
-from everbell.server.message import CLOSE, CONTINUE, Request, Response, encode
+from everbell.server.message import CLOSE, CONTINUE, LATER, Request, Response, encode
 from everbell.server.reader import Refused, RequestReader
 from everbell.server.service import Service
 
@@ -34,8 +35,8 @@ FLUSH_BYTES = 64 * 1024
 LINGER_S = 2.0
 RETRY_AFTER = (("retry-after", "1"),)
 
-# The answer or the future of it, method, raw path, the `connection` line it is to carry, and the size of the body that
-# is held until then.
+# The answer, which counts as ready, or the future of it, method, raw path, the `connection` line it is to carry, and
+# the size of the body that is held until then.
 _Exchange = tuple[Response | asyncio.Future[Response], str, str, bytes, int]
 
 
@@ -52,10 +53,13 @@ class Connection(asyncio.Protocol):
         "_lost",
         "_out",
         "_out_bytes",
+        "_passed",
         "_pending",
         "_pipelined_max",
         "_reader",
         "_reading_paused",
+        "_ready_bytes",
+        "_ready_bytes_max",
         "_refusal",
         "_service",
         "_since_s",
@@ -65,6 +69,7 @@ class Connection(asyncio.Protocol):
         "_unparsed",
         "_unsent_bytes",
         "_waiting",
+        "_waits_for_all",
         "gone",
     )
 
@@ -74,11 +79,15 @@ class Connection(asyncio.Protocol):
     def __init__(self, service: Service) -> None:
         self._service = service
         self._pipelined_max = service.limits.pipelined_max
+        self._ready_bytes_max = service.limits.ready_bytes_max
         self._time = service.loop.time
         self._held = service.held
         self._unparsed: bytes | memoryview = b""
         self._waiting: deque[tuple[Request, bytes]] = deque()
+        self._waits_for_all = False  # The first of these is begun when nothing is pending.
         self._pending: deque[_Exchange] = deque()
+        self._ready_bytes = 0
+        self._passed: set[asyncio.Future[Response]] = set()  # Those that went out before they called back.
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._refusal: Response | None = None  # Goes out after all pending answers, then the connection ends.
@@ -183,6 +192,11 @@ class Connection(asyncio.Protocol):
 
     # Requests on their way.
 
+    @property
+    def is_answering(self) -> bool:
+        """See Request.is_behind."""
+        return bool(self._pending)
+
     def _busy(self) -> bool:
         return bool(self._pending or self._waiting or self._unparsed or self._refusal)
 
@@ -190,8 +204,9 @@ class Connection(asyncio.Protocol):
         if self._advancing or self._lost:
             return
         self._advancing = True
-        while not self._stalled and len(self._pending) < self._pipelined_max:
+        while self._has_room():
             if self._waiting:
+                self._waits_for_all = False
                 self._begin(*self._waiting.popleft())
             elif self._unparsed:
                 self._parse_slice()
@@ -204,6 +219,15 @@ class Connection(asyncio.Protocol):
             self._flush()
         if self._reading_paused or self._unparsed or self._waiting or self._pending:
             self._pace_reading()
+
+    def _has_room(self) -> bool:
+        """Whether another request may begin."""
+        return (
+            not self._stalled
+            and len(self._pending) < self._pipelined_max
+            and self._ready_bytes < self._ready_bytes_max
+            and not (self._waits_for_all and self._pending)
+        )
 
     def _parse_slice(self) -> None:
         data, self._unparsed = self._unparsed, b""
@@ -224,13 +248,17 @@ class Connection(asyncio.Protocol):
         if self._ending or self._hung_up:
             self._held.give_back(len(request.body))
             return
-        if self._waiting or self._stalled or len(self._pending) >= self._pipelined_max:
-            self._waiting.append((request, connection))
-        else:
+        if not self._waiting and self._has_room():
             self._begin(request, connection)
+        else:
+            self._waiting.append((request, connection))
 
     def _begin(self, request: Request, connection: bytes) -> None:
         answer = self._service.answer(request)
+        if answer is LATER and self._pending:
+            self._waits_for_all = True
+            self._waiting.appendleft((request, connection))
+            return
         body_bytes = len(request.body)
         if not isinstance(answer, Response):
             if not answer.done():
@@ -241,25 +269,47 @@ class Connection(asyncio.Protocol):
         self._held.give_back(body_bytes)
         if self._pending:
             self._pending.append((answer, request.method, request.raw_path, connection, 0))
+            self._ready_bytes += len(answer.body)
         else:
             self._emit(answer, request.method, request.raw_path, connection)
 
     def _on_answer(self, future: asyncio.Future[Response]) -> None:
-        if self._lost:
+        if future in self._passed:
+            self._passed.remove(future)
+        elif self._lost:
             # Nobody is left to answer, but a failure still belongs in the log.
             self._service.response_of(future, "", "")
-            return
+        elif self._pending[0][0] is future:
+            self._emit_ready()
+            self._passed.remove(future)
+            self._advance()
+        else:
+            self._set_aside(future)
+
+    def _set_aside(self, future: asyncio.Future[Response]) -> None:
+        """An answer is ready, but not its turn: from now on it counts."""
+        place, exchange = next(found for found in enumerate(self._pending) if found[1][0] is future)
+        _, method, raw_path, connection, body_bytes = exchange
+        answer = self._service.response_of(future, method, raw_path)
+        self._pending[place] = (answer, method, raw_path, connection, 0)
+        self._ready_bytes += len(answer.body)
+        self._held.give_back(body_bytes)
+
+    def _emit_ready(self) -> None:
+        """Send what is ready, up to the first answer that is not."""
         pending = self._pending
         while pending:
             answer, method, raw_path, connection, body_bytes = pending[0]
-            if not isinstance(answer, Response):
-                if not answer.done():
-                    break
+            if isinstance(answer, Response):
+                self._ready_bytes -= len(answer.body)
+            elif answer.done():
+                self._passed.add(answer)
                 answer = self._service.response_of(answer, method, raw_path)
+            else:
+                return
             pending.popleft()
             self._held.give_back(body_bytes)
             self._emit(answer, method, raw_path, connection)
-        self._advance()
 
     def _emit(self, response: Response, method: str, raw_path: str, connection: bytes) -> None:
         if self._service.draining and not self._pending and not self._waiting:
@@ -306,9 +356,7 @@ class Connection(asyncio.Protocol):
             self._hang_up()
 
     def _pace_reading(self) -> None:
-        full = not self._deaf and bool(
-            self._stalled or self._waiting or self._unparsed or len(self._pending) >= self._pipelined_max
-        )
+        full = not self._deaf and bool(self._waiting or self._unparsed or not self._has_room())
         if full is self._reading_paused or self._transport.is_closing():
             return
         self._reading_paused = full

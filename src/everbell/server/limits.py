@@ -17,6 +17,7 @@ class ServerLimits:
     idle_timeout_s: float = 75.0  # closed without a word, as keep-alive connections are
     connections_max: int = 10_000  # 503
     pipelined_max: int = 64  # no status: the connection is not read until answers went out
+    ready_bytes_max: int = 1024 * 1024  # the same; answers that are ready, and wait for one before them
 
     def __post_init__(self) -> None:
         for field in fields(self):

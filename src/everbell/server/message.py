@@ -40,6 +40,11 @@ class Client(Protocol):
 
     gone: bool
 
+    @property
+    def is_answering(self) -> bool:
+        """Whether answers to what came before are still to be made."""
+        ...
+
 
 class Request:
     """One request, complete. `raw_path` is the path as it came, for whoever splits before decoding; no query."""
@@ -100,6 +105,11 @@ class Request:
         """
         return (self._client is not None and self._client.gone) or (self.is_void is not None and self.is_void())
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether requests that came before it, on its connection, are not answered yet."""
+        return self._client is not None and self._client.is_answering
+
     def _query_fields(self) -> dict[str, list[str]]:
         if self._fields is None:
             self._fields = parse_qs(self._query_text, keep_blank_values=True) if self._query_text else {}
@@ -114,6 +124,9 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     content_type: str = "application/json"
     headers: tuple[tuple[str, str], ...] = ()
 
+
+LATER = Response(503)
+"""A handler that returns this very object, to a request that is behind others, is asked again when it is not."""
 
 Handler = Callable[[Request], Response | Awaitable[Response]]
 

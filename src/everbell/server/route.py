@@ -57,5 +57,7 @@ class Route(Struct, frozen=True):
     """Whether it heeds `Idempotency-Key`."""
     access: Access | None = None
     """What it takes to use it. A route that does not say is only for operators."""
+    large: bool = False
+    """Whether its answer may be so large that a client is to have no more than one of them made at a time."""
     routine: bool = False
     """Whether it is what producers and workers do all day, which is too much for most audit logs."""

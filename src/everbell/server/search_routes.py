@@ -48,7 +48,16 @@ def event_set_routes(batch: BatchApi, search: SearchApi) -> tuple[Route, ...]:
             routine=True,
         ),
         Route(
-            "GET", EVENTS, search.find, "find_events", "Find events", (_FOUND,), (422,), query=FindQuery, access="read"
+            "GET",
+            EVENTS,
+            search.find,
+            "find_events",
+            "Find events",
+            (_FOUND,),
+            (422,),
+            query=FindQuery,
+            access="read",
+            large=True,
         ),
         Route(
             "DELETE",
@@ -89,6 +98,7 @@ def dead_routes(search: SearchApi, dead: DeadApi) -> tuple[Route, ...]:
             (422,),
             query=PageQuery,
             access="read",
+            large=True,
         ),
         Route(
             "DELETE",

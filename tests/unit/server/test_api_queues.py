@@ -158,6 +158,7 @@ class Client:
     """The other end of a connection, as a request sees it."""
 
     gone = False
+    is_answering = False
 
 
 def test_a_worker_that_left_ends_its_poll_and_takes_no_event() -> None:

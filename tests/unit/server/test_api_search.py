@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from everbell.server.message import LATER, Request, Response
 from tests.unit.server.api_caller import EVENTS, Caller, called
 
 DEAD = "/v1/tenants/shop/dead"
@@ -93,6 +94,33 @@ def test_a_page_of_large_events_is_short_and_its_cursor_goes_on(at: str, monkeyp
             query = f"limit=1000&cursor={answer.json['cursor']}"
         assert [len(page) for page in pages] == [3, 3, 1]
         assert sorted(name for page in pages for name in page) == [f"e{number}" for number in range(7)]
+
+    called(test)
+
+
+class Busy:
+    """The other end of a connection that has answers to come."""
+
+    gone = False
+    is_answering = True
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "waits"),
+    [
+        ("GET", EVENTS, True),
+        ("HEAD", EVENTS, True),
+        ("GET", DEAD, True),
+        ("GET", f"{EVENTS}/a", False),
+        ("DELETE", f"{EVENTS}?key=k", False),
+    ],
+)
+def test_pages_of_one_connection_are_made_one_at_a_time(method: str, target: str, waits: bool) -> None:
+    async def test(caller: Caller) -> None:
+        answer = caller.api(Request(method, target, client=Busy()))
+        assert (answer is LATER) is waits
+        if not isinstance(answer, Response):
+            await answer
 
     called(test)
 

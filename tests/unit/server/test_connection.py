@@ -12,7 +12,7 @@ import pytest
 
 from everbell.server.connection import LINGER_S, SLICE_BYTES
 from everbell.server.limits import ServerLimits
-from everbell.server.message import Request, Response
+from everbell.server.message import LATER, Request, Response
 from tests.unit.server.fake_transport import Bench, StandingLoop, bench
 
 LIMITS = ServerLimits(read_timeout_s=30, idle_timeout_s=75, pipelined_max=4, body_bytes_max=1000)
@@ -33,16 +33,19 @@ class Promises:
         self.loop = loop
         self.futures: dict[str, asyncio.Future[Response]] = {}
         self.requests: dict[str, Request] = {}
+        self.in_turn: set[str] = set()
 
-    def __call__(self, request: Request) -> asyncio.Future[Response]:
+    def __call__(self, request: Request) -> Response | asyncio.Future[Response]:
         name = request.path[1:]
+        if name in self.in_turn and request.is_behind:
+            return LATER
         self.requests[name] = request
         self.futures[name] = self.loop.create_future()
         return self.futures[name]
 
-    def keep(self, *names: str) -> None:
+    def keep(self, *names: str, size: int = 0) -> None:
         for name in names:
-            self.futures[name].set_result(Response(200, name.encode()))
+            self.futures[name].set_result(Response(200, name.encode().ljust(size, b"x")))
 
 
 @contextmanager
@@ -412,6 +415,103 @@ def test_a_client_that_does_not_read_is_not_read_from() -> None:
         on.connection.resume_writing()
         assert len(on.answers()) == 50
         assert on.transport.reading
+
+
+def test_behind_a_slow_answer_only_so_many_bytes_of_others_are_made_ready() -> None:
+    asked: list[str] = []
+    slow: list[asyncio.Future[Response]] = []
+
+    def handler(request: Request) -> Response | asyncio.Future[Response]:
+        asked.append(request.path[1:])
+        return slow[0] if request.path == "/slow" else Response(200, request.path.encode() + b"x" * 400)
+
+    names = [f"r{number}" for number in range(9)]
+    with bench(handler, ServerLimits(ready_bytes_max=1_000)) as on:
+        slow.append(on.loop.create_future())
+        on.send(get("slow", *names))
+        assert asked == ["slow", "r0", "r1", "r2"]
+        assert not on.transport.reading
+        slow[0].set_result(Response(200, b"slow"))
+        on.turn()
+        assert [body.rstrip(b"x") for body in bodies(on)] == [b"slow", *(f"/{name}".encode() for name in names)]
+        assert on.transport.reading
+
+
+def test_answers_that_come_out_of_order_count_until_their_turn() -> None:
+    with promising(ServerLimits(ready_bytes_max=1_000)) as (on, promises):
+        on.send(get("a", "b", "c"))
+        promises.keep("c", size=999)
+        on.turn()
+        on.send(get("d"))
+        assert "d" in promises.requests
+        promises.keep("d", size=1)
+        on.turn()
+        on.send(get("e", "f"))
+        assert "e" not in promises.requests
+        assert not on.transport.reading
+        promises.keep("a")
+        on.turn()
+        assert bodies(on) == [b"a"]
+        assert "e" not in promises.requests
+        promises.keep("b")
+        on.turn()
+        assert {"e", "f"} < set(promises.requests)
+        promises.keep("e", "f")
+        on.turn()
+        assert [body.strip(b"x") for body in bodies(on)] == [b"a", b"b", b"c", b"d", b"e", b"f"]
+        assert on.transport.reading
+
+
+def test_a_failure_out_of_order_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    with promising() as (on, promises):
+        on.send(get("a", "b", "c"))
+        promises.futures["b"].set_exception(LookupError("oops"))
+        on.turn()
+        promises.futures["c"].set_exception(LookupError("oops"))
+        promises.keep("a")
+        on.turn()
+        assert [answer.status for answer in on.answers()] == [200, 500, 500]
+    assert [record.getMessage().partition("path=")[2] for record in caplog.records] == ["'/b'", "'/c'"]
+
+
+def test_a_handler_may_have_a_request_wait_for_those_before_it() -> None:
+    with promising() as (on, promises):
+        promises.in_turn = {"large", "larger"}
+        on.send(get("a", "b", "large", "larger", "c"))
+        assert set(promises.requests) == {"a", "b"}
+        assert not on.transport.reading
+        promises.keep("a")
+        on.turn()
+        assert set(promises.requests) == {"a", "b"}
+        promises.keep("b")
+        on.turn()
+        assert set(promises.requests) == {"a", "b", "large"}
+        promises.keep("large")
+        on.turn()
+        assert set(promises.requests) == {"a", "b", "large", "larger", "c"}, "what follows need not wait"
+        promises.keep("larger", "c")
+        on.turn()
+        assert bodies(on) == [b"a", b"b", b"large", b"larger", b"c"]
+        assert on.transport.reading
+
+
+def test_of_what_waits_for_those_before_it_a_client_that_does_not_read_gets_one() -> None:
+    with promising() as (on, promises):
+        promises.in_turn = {"a", "b", "c"}
+        on.transport.capacity_bytes = 10
+        on.send(get("a", "b", "c"))
+        promises.keep("a", size=100_000)
+        on.turn()
+        assert set(promises.requests) == {"a"}
+        on.transport.unsent_bytes = 0
+        on.connection.resume_writing()
+        assert set(promises.requests) == {"a", "b"}
+
+
+def test_a_handler_cannot_have_a_request_wait_for_nobody() -> None:
+    with bench(lambda request: LATER) as on:
+        on.send(get("a"))
+        assert [answer.status for answer in on.answers()] == [503]
 
 
 def test_a_pause_that_ends_inside_a_write_disturbs_nothing() -> None:

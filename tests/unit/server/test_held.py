@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from everbell.server.limits import ServerLimits
-from everbell.server.message import Request, Response
+from everbell.server.message import LATER, Request, Response
 from tests.unit.server.fake_transport import Bench, bench
 
 LIMITS = ServerLimits(body_bytes_max=100, bodies_bytes_max=100, pipelined_max=2)
@@ -45,6 +45,33 @@ def test_a_body_is_held_until_its_request_is_answered(pieces: list[bytes]) -> No
             futures[-1].set_result(Response(200))
             on.turn()
             assert on.service.held.bytes == 0
+
+
+def test_a_body_is_given_back_though_its_answer_waits_for_one_before() -> None:
+    with promising() as (on, futures):
+        on.send(post(30) + post(40))
+        futures[1].set_result(Response(200))
+        on.turn()
+        assert on.service.held.bytes == 30
+        futures[0].set_result(Response(200))
+        on.turn()
+        assert on.service.held.bytes == 0
+
+
+def test_a_body_is_held_while_its_request_waits_for_those_before() -> None:
+    slow: list[asyncio.Future[Response]] = []
+
+    def handler(request: Request) -> Response | asyncio.Future[Response]:
+        return slow[0] if request.path == "/slow" else LATER if request.is_behind else Response(200)
+
+    with bench(handler, LIMITS) as on:
+        slow.append(on.loop.create_future())
+        on.send(post(30, path="/slow") + post(40))
+        assert on.service.held.bytes == 70
+        slow[0].set_result(Response(200))
+        on.turn()
+        assert [answer.status for answer in on.answers()] == [200, 200]
+        assert on.service.held.bytes == 0
 
 
 def test_an_answer_at_once_holds_nothing() -> None:

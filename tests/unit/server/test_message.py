@@ -45,16 +45,29 @@ def test_options_may_ask_about_the_whole_server() -> None:
     assert Request("OPTIONS", "*").path == "*"
 
 
-def test_a_request_knows_when_nobody_waits_for_its_answer() -> None:
-    class Caller:
-        gone = False
+class Caller:
+    """The other end of a connection, as a request sees it."""
 
+    gone = False
+    is_answering = False
+
+
+def test_a_request_knows_when_nobody_waits_for_its_answer() -> None:
     caller = Caller()
     request = Request("GET", "/", client=caller)
     before = request.abandoned
     caller.gone = True
     assert (before, request.abandoned) == (False, True)
     assert not Request("GET", "/").abandoned
+
+
+def test_a_request_knows_whether_others_are_to_be_answered_first() -> None:
+    caller = Caller()
+    request = Request("GET", "/", client=caller)
+    before = request.is_behind
+    caller.is_answering = True
+    assert (before, request.is_behind) == (False, True)
+    assert not Request("GET", "/").is_behind
 
 
 def test_a_response_is_framed_by_its_length() -> None:

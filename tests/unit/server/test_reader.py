@@ -36,6 +36,7 @@ class Reading:
     """A reader, what came out of it, and a clock that counts calls."""
 
     gone = False
+    is_answering = False
 
     def __init__(self, limits: ServerLimits | None = None, known: KnownHeads | None = None) -> None:
         self.requests: list[Read] = []

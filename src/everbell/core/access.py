@@ -29,7 +29,7 @@ import msgspec
 
 from everbell.core.cluster.value import Policy
 from everbell.core.tenant import check_tenant_name
-from everbell.errors import InvalidInput
+from everbell.errors import Conflict, InvalidInput, NotFound
 
 Scope = Literal["read", "schedule", "work", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -136,6 +136,17 @@ class Keyring:
     def get(self, key_id: str) -> AccessKey | None:
         """The key of this id, revoked or not."""
         return self._by_id.get(key_id)
+
+    def revocable(self, key_id: str) -> AccessKey:
+        """The key of this id, if it may be revoked, or was already. Raises `NotFound`, and `Conflict` for the last
+        operator's: nobody would be left who may make another.
+        """
+        key = self._by_id.get(key_id)
+        if key is None:
+            raise NotFound(f"there is no key {key_id[:64]!r}")
+        if self.operators == (key,):
+            raise Conflict("this is the last operator's key: make another before you revoke it")
+        return key
 
     def find(self, authorization: str) -> AccessKey | None:
         """The key that an `Authorization` header shows, if it is one that counts.

@@ -61,6 +61,11 @@ class FarKeys(_FarCopy):
         await self._link.call("put_key", key)
         await self.fetch()
 
+    async def revoke(self, key_id: str, revoked_at: int) -> AccessKey:
+        key: AccessKey = await self._link.call("revoke_key", key_id, revoked_at)
+        await self.fetch()
+        return key
+
     async def drop(self, key_id: str) -> None:
         await self._link.call("drop_key", key_id)
         await self.fetch()

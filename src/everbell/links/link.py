@@ -160,6 +160,7 @@ CALLS: dict[str, Call] = {
     "order": Call(tuple[Command], ClusterView),
     "keys": Call(tuple[int], tuple[int, tuple[AccessKey, ...]]),
     "put_key": Call(tuple[AccessKey], None),
+    "revoke_key": Call(tuple[str, int], AccessKey),
     "drop_key": Call(tuple[str], None),
     "policies": Call(tuple[int], tuple[int, dict[str, Policy]]),
     "put_policy": Call(tuple[str, bytes, int | None], int),

@@ -63,7 +63,7 @@ class Near:
             case "look" | "order":
                 assert self._cluster is not None, "only gateways ask, and they have a node behind them"
                 return await getattr(self._cluster, method)(*arguments)
-            case "keys" | "put_key" | "drop_key":
+            case "keys" | "put_key" | "revoke_key" | "drop_key":
                 return await self._about_keys(method, *arguments)
             case "policies" | "put_policy" | "drop_policy":
                 return await self._about_policies(method, *arguments)
@@ -90,15 +90,11 @@ class Near:
                 self._news.hear(*arguments)
         return None
 
-    async def _about_keys(self, method: str, argument: Any) -> Any:
+    async def _about_keys(self, method: str, *arguments: Any) -> Any:
         assert self._keys is not None, "only gateways ask, and they have a node behind them"
-        match method:
-            case "put_key":
-                return await self._keys.put(argument)
-            case "drop_key":
-                return await self._keys.drop(argument)
-            case _:
-                return await self._keys.changed(argument, CHANGE_WAIT_S)
+        if method == "keys":
+            return await self._keys.changed(arguments[0], CHANGE_WAIT_S)
+        return await getattr(self._keys, method.removesuffix("_key"))(*arguments)
 
     async def _about_policies(self, method: str, *arguments: Any) -> Any:
         assert self._policies is not None, "only gateways ask, and they have a node behind them"

@@ -4,6 +4,7 @@ made.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -21,7 +22,7 @@ from everbell.core.access import (
     new_key,
 )
 from everbell.entropy import Entropy
-from everbell.errors import Conflict, NotFound
+from everbell.errors import Conflict
 from everbell.links.port import KeysPort
 from everbell.server.bodies import Body
 from everbell.server.message import Request, Response
@@ -78,6 +79,8 @@ class KeysApi:
         self._clock = clock
         self._entropy = entropy
         self._specs = Body(KeySpec)
+        # Writing takes time: without turns, all that come meanwhile would find the same room.
+        self._turn = asyncio.Lock()
 
     def list(self, request: Request) -> Response:
         """All keys."""
@@ -88,31 +91,23 @@ class KeysApi:
         spec = self._specs.read(request)
         chance = self._entropy.nonces(_NONCES)[: ID_BYTES + SECRET_BYTES]
         key, text = new_key(chance, spec.tenant, spec.scopes, self._clock.now(), spec.note)
-        ring = self._keys.ring()
-        if not ring.operators and not key.is_operator:
-            raise Conflict(
-                f"the first key has to be an operator's: tenant {EVERY_TENANT!r} with the scope admin; from then on"
-                " keys are needed for everything, and nobody else could make more of them"
-            )
-        await self._make_room(ring)
-        request.subject = key.id
-        await self._keys.put(key)
+        async with self._turn:
+            ring = self._keys.ring()
+            if not ring.operators and not key.is_operator:
+                raise Conflict(
+                    f"the first key has to be an operator's: tenant {EVERY_TENANT!r} with the scope admin; from then on"
+                    " keys are needed for everything, and nobody else could make more of them"
+                )
+            await self._make_room(ring)
+            request.subject = key.id
+            await self._keys.put(key)
         view = _view(key)
         made = NewKeyView(text, view.id, view.tenant, view.scopes, view.created_at, view.note)
         return replace(json_response(made, 201), headers=(("cache-control", "no-store"),))
 
     async def revoke(self, request: Request, key_id: str) -> Response:
         """Shut a key out, for good."""
-        ring = self._keys.ring()
-        key = ring.get(key_id)
-        if key is None:
-            raise NotFound(f"there is no key {key_id[:64]!r}")
-        if key.revoked_at is None:
-            if ring.operators == (key,):
-                raise Conflict("this is the last operator's key: make another before you revoke it")
-            key = replace(key, revoked_at=self._clock.now())
-            await self._keys.put(key)
-        return json_response(_view(key))
+        return json_response(_view(await self._keys.revoke(key_id, self._clock.now())))
 
     async def _make_room(self, ring: Keyring) -> None:
         if len(ring.keys) < KEYS_MAX:

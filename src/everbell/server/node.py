@@ -120,7 +120,7 @@ class Node:
         self._cluster = cluster = await self._join(engine, url)
         if cluster is None:
             return await self._give_up(engine)
-        keys = ClusterKeys(cluster.node.player, cluster.order)
+        keys = ClusterKeys(cluster.node.player, cluster.write)
         policies = ClusterPolicies(cluster.node.player, cluster.write)
         if settings.bootstrap_key:
             await ensure_operator(keys, settings.bootstrap_key, self._clock, self._entropy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ from everbell.core.access import (
 )
 from everbell.core.cluster import Policy
 from everbell.core.tenant import check_tenant_name
-from everbell.errors import InvalidInput
+from everbell.errors import Conflict, InvalidInput, NotFound
 
 CHANCE = bytes(range(ID_BYTES + SECRET_BYTES))
 
@@ -46,6 +47,19 @@ def test_a_key_opens_by_its_text_and_nothing_of_its_secret_is_kept(chance: bytes
 
 def test_a_secret_has_more_than_enough_chance() -> None:
     assert SECRET_BYTES * 8 >= 128
+
+
+def test_all_keys_may_be_revoked_but_the_last_operator_s() -> None:
+    key, _ = made()
+    first, second = (new_key(bytes([n] * len(CHANCE)), "*", ["admin"], 1)[0] for n in (1, 2))
+    gone = msgspec.structs.replace(second, revoked_at=2)
+    assert Keyring([key, first, second]).revocable(first.id) == first
+    ring = Keyring([key, first, gone])
+    assert (ring.revocable(key.id), ring.revocable(gone.id)) == (key, gone)
+    with pytest.raises(Conflict):
+        ring.revocable(first.id)
+    with pytest.raises(NotFound):
+        ring.revocable("nonsense")
 
 
 @pytest.mark.parametrize(

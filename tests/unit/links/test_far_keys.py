@@ -7,8 +7,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 import msgspec
+import pytest
 
 from everbell.core.access import AccessKey, new_key
+from everbell.errors import Conflict, NotFound
 from everbell.links.far_copies import FarKeys
 from everbell.links.link import EngineEnd, GatewayEnd
 from everbell.links.near import Near
@@ -17,6 +19,10 @@ from tests.unit.links.test_link import Wire
 from tests.unit.server.keys_stage import MemoryKeys
 
 KEY, TEXT = new_key(bytes(range(36)), "shop", ["read"], 1_000)
+
+
+def operator(number: int) -> AccessKey:
+    return new_key(bytes([number] * 36), "*", ["admin"], 1_000)[0]
 
 
 class EngineKeys(MemoryKeys):
@@ -103,6 +109,22 @@ def test_what_a_gateway_wrote_it_knows_when_that_returns() -> None:
         await copies[0].drop(KEY.id)
         assert copies[0].ring().keys == ()
         assert keys.ring().keys == ()
+
+    linked(scene)
+
+
+def test_a_gateway_has_keys_revoked_where_they_are_known() -> None:
+    async def scene(keys: EngineKeys, copies: list[FarKeys]) -> None:
+        first, second = operator(1), operator(2)
+        await keys.put(first)
+        await keys.put(second)
+        results = await asyncio.gather(
+            copies[0].revoke(first.id, 2_000), copies[1].revoke(second.id, 2_000), return_exceptions=True
+        )
+        assert results[0] == msgspec.structs.replace(first, revoked_at=2_000) == copies[0].ring().get(first.id)
+        assert isinstance(results[1], Conflict), "it is the last operator's by then"
+        with pytest.raises(NotFound):
+            await copies[0].revoke("nonsense", 2_000)
 
     linked(scene)
 

@@ -82,6 +82,7 @@ EXAMPLES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "order": ((Drain("n1"),), CLUSTER),
     "keys": ((3,), (4, (KEY,))),
     "put_key": ((KEY,), None),
+    "revoke_key": ((KEY.id, 3_000), KEY),
     "drop_key": ((KEY.id,), None),
     "policies": ((3,), (4, {"shop": Policy(7, b"{}")})),
     "put_policy": (("shop", b"{}", 7), 8),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, cast
@@ -37,18 +38,29 @@ class NotHere(EverbellError):
 
 
 class MemoryKeys:
-    """Keys that are kept here."""
+    """Keys that are kept here. Writing takes a turn of the loop, as if there were a log."""
 
     def __init__(self) -> None:
         self._ring = Keyring()
+        self._turn = asyncio.Lock()
 
     def ring(self) -> Keyring:
         return self._ring
 
     async def put(self, key: AccessKey) -> None:
+        await asyncio.sleep(0)
         self._ring = Keyring([*(other for other in self._ring.keys if other.id != key.id), key])
 
+    async def revoke(self, key_id: str, revoked_at: int) -> AccessKey:
+        async with self._turn:
+            key = self._ring.revocable(key_id)
+            if key.revoked_at is None:
+                key = msgspec.structs.replace(key, revoked_at=revoked_at)
+                await self.put(key)
+            return key
+
     async def drop(self, key_id: str) -> None:
+        await asyncio.sleep(0)
         self._ring = Keyring([key for key in self._ring.keys if key.id != key_id])
 
 

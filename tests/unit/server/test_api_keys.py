@@ -67,6 +67,20 @@ def test_the_last_operator_cannot_be_locked_out() -> None:
     guarded(scene)
 
 
+def test_the_last_two_operators_cannot_be_locked_out_at_once() -> None:
+    async def scene(stage: KeysStage) -> None:
+        first = (await stage.call("POST", KEYS, OPERATOR, **JSON)).json
+        second = (await stage.call("POST", KEYS, OPERATOR, first["key"], **JSON)).json
+        answers = await asyncio.gather(
+            stage.call("DELETE", f"{KEYS}/{second['id']}", key=first["key"]),
+            stage.call("DELETE", f"{KEYS}/{first['id']}", key=second["key"]),
+        )
+        assert [answer.status for answer in answers] == [200, 409]
+        assert (await stage.call("GET", KEYS, key=first["key"])).status == 200
+
+    guarded(scene)
+
+
 @pytest.mark.parametrize(
     "spec",
     [
@@ -109,6 +123,20 @@ def test_there_is_a_limit_and_the_oldest_revoked_makes_room(monkeypatch: pytest.
         kept = [key["id"] for key in (await stage.call("GET", KEYS, key=operator)).json["keys"]]
         assert len(kept) == 3
         assert made[0] not in kept
+
+    guarded(scene)
+
+
+def test_keys_that_are_made_at_once_find_no_more_room_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(everbell.server.keys_api, "KEYS_MAX", 3)
+
+    async def scene(stage: KeysStage) -> None:
+        operator = await stage.key("*", ["admin"])
+        await stage.key("shop", revoked=True)
+        spec = {"tenant": "shop", "scopes": ["read"]}
+        made = await asyncio.gather(*(stage.call("POST", KEYS, spec, operator, **JSON) for _ in range(4)))
+        assert [answer.status for answer in made] == [201, 201, 409, 409]
+        assert len((await stage.call("GET", KEYS, key=operator)).json["keys"]) == 3
 
     guarded(scene)
 

@@ -237,7 +237,7 @@ class ClusterWorld:
             self.nodes[name].process.resume()
             self._revive(self.nodes[name]) if self.nodes[name].process.dead else None
         for _ in range(600):
-            await asyncio.sleep(1)
+            await asyncio.sleep(1)  # Of virtual time; whether a whole cluster has settled is nobody's to tell.
             if all(self._is_settled(node) for node in self.nodes.values()):
                 break
         else:
@@ -259,7 +259,7 @@ class ClusterWorld:
         while self._pending():
             if self._loop.time() > until_s:
                 return False
-            await asyncio.sleep(5)
+            await asyncio.sleep(5)  # Of virtual time, which passes only while others act.
             if any(count.dead for count in finished(self._store.inner.counts()).values()):
                 for tenant in ("default", "parking"):
                     await self._redrive(tenant)

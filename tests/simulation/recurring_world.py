@@ -184,7 +184,7 @@ class RecurringWorld:
         self.healed = True
         self._store.full = 0
         for _ in range(60):
-            await asyncio.sleep(60)
+            await asyncio.sleep(60)  # Of virtual time, for retries that are that far apart.
             await self.engine.operations.redrive_matching(Filter("default", "dead"))
             counts = await self.engine.operations.counts()
             if all(count.pending == 0 and count.dead == 0 for count in counts.values()):

@@ -88,7 +88,7 @@ class RoughLog:
                 if not await self.lives(member):
                     return
             except LogUnavailable:
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(0.2)  # Of virtual time, as a real log would try again.
                 continue
             left_s = leases._ends.get(member, 0.0) - self._loop.true_s
             await leases._changed.wait(ticket, max(left_s, 0.0) + 0.005)

@@ -421,7 +421,7 @@ class World:
         assert self._engine is not None
         self._pausing.end(self._engine)
         for _ in range(HEALED_MINUTES):
-            await asyncio.sleep(60)
+            await asyncio.sleep(60)  # Of virtual time, for retries that are that far apart.
             for tenant in ("default", "parking"):
                 await self._engine.operations.redrive_matching(Filter(tenant, "dead"))
             counts = await self._engine.operations.counts()

@@ -24,7 +24,7 @@ _AS_TEXT |= {9: "int[]", 10: "bigint[]", 11: "bigint[]", 13: "int[]", 16: "bigin
 _ARGUMENTS = ", ".join(
     f"${number}::text::{_AS_TEXT[number]}" if number in _AS_TEXT else f"${number}" for number in range(1, 29)
 )
-_APPLY = f"SELECT * FROM apply_changes({_ARGUMENTS})"  # noqa: S608 - made of constants
+_APPLY = f"SELECT * FROM apply_changes({_ARGUMENTS})"  # noqa: S608 - casts and numbers of parameters, from the table above; values are arguments
 _SCHEDULED = ("partition", "run_at", "sequence", "body")
 _RECORDS = ("hour", "tenant", "id", "occurrence", "body")
 

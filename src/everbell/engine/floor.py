@@ -12,7 +12,8 @@ from itertools import groupby, islice
 from operator import attrgetter
 
 from everbell.channels.port import Channel
-from everbell.core.event import Event, position_at
+from everbell.core.event import Event, position, position_at
+from everbell.core.ids import SEQUENCE_MAX
 from everbell.core.pause import Held
 from everbell.core.target import group_of, stem_of
 from everbell.core.tenant import Tenants
@@ -24,6 +25,7 @@ from everbell.engine.partition import Partition
 from everbell.errors import EverbellError
 
 _partition_of = attrgetter("partition")
+_run_at_of = attrgetter("run_at")
 
 _FLOWS_KEPT = 10_000
 _STEMS_KEPT = 10_000
@@ -77,14 +79,26 @@ class Floor:
         near_at = self._near_at()
         for index, run in groupby(events, _partition_of):
             partition = self._partitions[index]
-            near: list[Event] = []
-            for event in run:
-                # The first look is the one inside `covers`, without two calls.
-                if event.run_at << 56 | event.sequence <= partition.checkpoint or partition.covers(event, near_at):
-                    near.append(event)
-                elif event.run_at < self.expected_at:
-                    self.on_early(event.run_at)
-            self.admit_all(near, partition)
+            together = list(run)
+            # Mostly all are near, or all are far: two quick looks tell, and save a closer one at each.
+            first_at, last_at = min(map(_run_at_of, together)), max(map(_run_at_of, together))
+            if position(last_at, SEQUENCE_MAX) <= partition.checkpoint:
+                self.admit_all(together, partition)
+            elif first_at > near_at and position(first_at, 0) > partition.checkpoint:
+                partition.expect(first_at)
+                if first_at < self.expected_at:
+                    self.on_early(first_at)
+            else:
+                self._arrive_each(together, partition, near_at)
+
+    def _arrive_each(self, events: Sequence[Event], partition: Partition, near_at: int) -> None:
+        near: list[Event] = []
+        for event in events:
+            if partition.covers(event, near_at):
+                near.append(event)
+            elif event.run_at < self.expected_at:
+                self.on_early(event.run_at)
+        self.admit_all(near, partition)
 
     def admit_all(self, events: Sequence[Event], partition: Partition) -> None:
         """Take in events of one partition, or leave them in the store: `admit`, for many."""

@@ -78,6 +78,10 @@ class Partition:
             self.next_at = run_at
         return False
 
+    def expect(self, run_at: int) -> None:
+        """The same for an event that is far: the loader will find it."""
+        self.next_at = min(self.next_at, run_at)
+
     def quiet_ms(self, run_at: int, elapsed_ms: int) -> int:
         """How long the head of a key has to wait because the last owner died, and may have sent this one: a request
         that is on its way must not come after ours."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from everbell.core.spec import Draft, EventSpec
+from everbell.core.spec import Draft, EventSpec, PlainSpec
 from everbell.engine.port import OperationsPort, Seen
 from everbell.errors import Conflict, EverbellError, InvalidInput, Throttled
-from everbell.server.batch_body import Read, read_batch
+from everbell.server.batch_body import read_batch, read_plain
 from everbell.server.bodies import check_content_type
 from everbell.server.edge import Edge, trace_of
 from everbell.server.message import Request, Response
@@ -50,9 +51,12 @@ class BatchApi:
     async def schedule(self, request: Request, tenant: str) -> Response:
         """201 when all were accepted, 207 when some were, 422 when none was."""
         check_content_type(request, lines=True)
-        batch = read_batch(request.body, self._edge.policy(tenant).limits.batch_events)
-        once = once_id(request)
-        places, drafts, errors = await self._drafts(batch, tenant, trace_of(request), once)
+        once, trace = once_id(request), trace_of(request)
+        events_max = self._edge.policy(tenant).limits.batch_events
+        # With a key or a trace of the request, every event gets an id or a trace.
+        plain = read_plain(request.body, events_max) if once is None and trace is None else None
+        batch = plain or read_batch(request.body, events_max)
+        places, drafts, errors = await self._drafts(batch, tenant, trace, once)
         ids: list[str | None] = [None] * len(batch)
         for place, result in zip(places, await self._scheduled(tenant, drafts), strict=True):
             if isinstance(result, str):
@@ -68,7 +72,7 @@ class BatchApi:
         return _answer(ids, errors)
 
     async def _drafts(
-        self, batch: Read, tenant: str, trace: str | None, once: str | None
+        self, batch: Sequence[PlainSpec | InvalidInput], tenant: str, trace: str | None, once: str | None
     ) -> tuple[list[int], list[Draft], dict[int, EverbellError]]:
         """Where the good ones are, their drafts, and what is wrong with the others."""
         places: list[int] = []
@@ -81,10 +85,10 @@ class BatchApi:
             if start:
                 await asyncio.sleep(0)
             for place, spec in enumerate(batch[start : start + _BREATH_EVENTS], start):
-                if not isinstance(spec, EventSpec):
+                if isinstance(spec, InvalidInput):
                     errors[place] = spec
                     continue
-                if once is not None and spec.id is None:
+                if once is not None and isinstance(spec, EventSpec) and spec.id is None:
                     spec.id = f"{once}:{place}"
                 try:
                     drafts.append(checked(spec, policy, now, trace))
@@ -97,7 +101,7 @@ class BatchApi:
         return await self._operations.schedule_ids(tenant, drafts) if drafts else []
 
 
-def _is_of(once: str, spec: EventSpec | EverbellError) -> bool:
+def _is_of(once: str, spec: PlainSpec | EverbellError) -> bool:
     """Whether an event got its id from the key of the request."""
     return isinstance(spec, EventSpec) and spec.id is not None and spec.id.startswith(once)
 

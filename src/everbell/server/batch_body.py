@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from everbell.core.spec import EventSpec
+from everbell.core.spec import EventSpec, PlainSpec
 from everbell.errors import InvalidInput, TooLarge
 from everbell.server.bodies import Body, unreadable
 
@@ -26,6 +26,7 @@ _SLACK = 8
 
 _specs = Body(EventSpec)
 _lines_of_specs = msgspec.json.Decoder(EventSpec).decode_lines
+_lines_of_plain = msgspec.json.Decoder(PlainSpec).decode_lines
 _array_of_specs = msgspec.json.Decoder(list[EventSpec]).decode
 _array_of_texts = msgspec.json.Decoder(list[Raw]).decode
 
@@ -45,6 +46,24 @@ def read_batch(body: bytes, events_max: int) -> Read:
     if len(read) > events_max:
         raise _too_many(events_max)
     return read
+
+
+def read_plain(body: bytes, events_max: int) -> Sequence[PlainSpec] | None:
+    """The events of a batch of lines that have no more in them than the least; None if that is not what it is."""
+    if not _is_text(body):
+        return None
+    read: list[PlainSpec] = []
+    start = 0
+    while start < len(body) and len(read) <= events_max:
+        end = _line_end(body, start + _LINES_BYTES)
+        if end - start > _LINES_BYTES:
+            return None
+        try:
+            read += _lines_of_plain(body[start:end])
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        start = end
+    return read if 0 < len(read) <= events_max else None
 
 
 def _is_text(body: bytes) -> bool:

@@ -211,3 +211,35 @@ def test_flows_that_nobody_uses_are_dropped_when_there_are_many(monkeypatch: pyt
         assert len(room.floor.flows()) == 2
 
     in_room(100, scene)
+
+
+@pytest.mark.parametrize(
+    "delays_ms",
+    [
+        (0, -5, -1),
+        (1, 2, NEAR_MS),
+        (NEAR_MS + 1, 90_000, 70_000),
+        (-1, NEAR_MS + 1, 3, 90_000),
+        (60_000, 2 * NEAR_MS, NEAR_MS),
+    ],
+)
+def test_many_arrive_as_each_would(delays_ms: tuple[int, ...]) -> None:
+    seen = []
+    for together in (True, False):
+
+        def scene(room: Room, together: bool = together) -> None:
+            early: list[int] = []
+            room.floor.on_early = early.append
+            room.floor.expected_at = room.now + 80_000
+            events = [room.event(sequence, in_ms) for sequence, in_ms in enumerate(delays_ms, 1)]
+            if together:
+                room.floor.arrive_all(events)
+            else:
+                for event in events:
+                    room.floor.arrive(event)
+            partition = room.partition
+            seen.append((room.sequences, partition.checkpoint, partition.next_at, min(early, default=None)))
+
+        in_room(100, scene)
+
+    assert seen[0] == seen[1]

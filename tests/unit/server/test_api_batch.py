@@ -12,7 +12,7 @@ import pytest
 from everbell.core.spec import Draft, EventSpec
 from everbell.engine.port import OperationsPort, Seen
 from everbell.errors import EverbellError, InvalidInput, NotOwner, OutcomeUnknown, StoreFull, TooLarge
-from everbell.server.batch_body import read_batch
+from everbell.server.batch_body import read_batch, read_plain
 from tests.unit.server.api_caller import EVENTS, SOON, Caller, called
 
 BATCH = f"{EVENTS}/batch"
@@ -186,6 +186,36 @@ def test_lines_are_read_in_order_wherever_they_are_cut(size: int) -> None:
     assert [one.id if isinstance(one, EventSpec) else None for one in read] == [
         None if number == 5 else f"e{number}" for number in range(12)
     ]
+
+
+@pytest.mark.parametrize("size", [10, 30_000])
+def test_plain_lines_are_read_as_all_others(size: int) -> None:
+    texts = [
+        msgspec.json.encode({"at": f"2030-01-01T00:00:{number:02}Z", "payload": "x" * size}) for number in range(12)
+    ]
+    plain, read = read_plain(b"\n".join(texts), 12), read_batch(b"\n".join(texts), 12)
+    assert plain is not None
+    assert [(one.at, one.payload) for one in plain] == [
+        (one.at, one.payload) for one in read if isinstance(one, EventSpec)
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\n \n",
+        lines(SOON, {"at": "2030-01-01T00:00:00Z", "key": "k"}),
+        lines({"at": "2030-01-01T00:00:00Z"}, b"{"),
+        lines({"at": 7}),
+        lines({"at": "2030-01-01T00:00:00Z"}).replace(b"2030", b"203\xff"),
+        msgspec.json.encode([{"at": "2030-01-01T00:00:00Z"}]),
+        lines({"payload": "x" * 33_000}),
+        lines(*[{"at": "2030-01-01T00:00:00Z"}] * 3),
+    ],
+)
+def test_what_is_not_all_plain_is_left_to_others(body: bytes) -> None:
+    assert read_plain(body, 2) is None
 
 
 def test_an_event_with_many_braces_is_still_one() -> None:

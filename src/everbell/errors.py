@@ -7,6 +7,8 @@ they say what is wrong and what would be right. The HTTP edge turns them into RF
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class EverbellError(Exception):
     """The root of all errors of Everbell."""
@@ -16,6 +18,13 @@ class EverbellError(Exception):
     title = "Something went wrong inside Everbell"
     retry_after_s: int | None = None
     """When it is worth trying again, where that may help."""
+
+    def as_value(self) -> Self:
+        """The error, to be kept or told and not raised any further: without the frames that it came through. They hold
+        all that was theirs, whole requests too, and mostly the error as well, so only the collector would free them.
+        """
+        self.__traceback__ = self.__context__ = self.__cause__ = None
+        return self
 
 
 class InvalidInput(EverbellError):

@@ -125,7 +125,6 @@ class HttpConnection(asyncio.Protocol):
         """Send a request. The connection must be free, and not closing: the transport would raise."""
         self._exchange = exchange
         exchange.connection = self
-        self._head = self._body = b""
         self._received = 0
         self._head_complete = self._complete = self._truncated = False
         self._transport.write(exchange.wire)
@@ -176,6 +175,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         exchange, self._exchange = self._exchange, None
         self._owner.lost(self)
+        del self._parser  # It refers to us: without it, the connection is freed at once, not by the collector.
         if exchange is None:
             return
         if error is None and self._ends_with_connection():
@@ -222,6 +222,7 @@ class HttpConnection(asyncio.Protocol):
     def _answer(self, exchange: Exchange) -> None:
         reply = HttpReply(self._status, self._head, self._body, self._truncated)
         self._exchange = None
+        self._head = self._body = b""  # It may be long before there is another.
         # A peer that answers before it has read the whole request may never read the rest of it.
         if self._reusable and not self._transport.get_write_buffer_size():
             self._owner.released(self)

@@ -70,6 +70,7 @@ class _HeaderCollector:
     def collect(self, head: bytes) -> dict[str, str]:
         with suppress(HttpParserError, HttpParserUpgrade):  # What follows the head was judged when it came.
             self._parser.feed_data(head)
+        del self._parser  # It refers to us, and nobody needs either any more.
         return self._headers
 
     def on_header(self, name: bytes, value: bytes) -> None:

@@ -45,7 +45,7 @@ def schedule_batches(
         try:
             line = encode_event(event)
         except InvalidInput as error:
-            filling.refuse(index, error)
+            filling.refuse(index, error.as_value())
         else:
             if filling.size_bytes and filling.size_bytes + len(line) > BATCH_BYTES_MAX:
                 yield filling.batch(tenant)

@@ -91,7 +91,7 @@ class RoutedOperations:
         try:
             return await ask(await self._operations(owner), drafts)
         except EverbellError as failed:
-            return [failed] * len(drafts)
+            return [failed.as_value()] * len(drafts)
 
     async def get(self, tenant: str, event_id: str) -> Seen:
         """See the port. Only the owner knows what is being delivered."""

@@ -144,7 +144,7 @@ class RoutedLeases:
             try:
                 return await ask(await self._leases(owner), some)
             except EverbellError as failed:
-                return failed
+                return failed.as_value()
 
         answers = await asyncio.gather(*(ask_one(owner, some) for owner, some in found.items()))
         failures = [answer for answer in answers if isinstance(answer, EverbellError)]

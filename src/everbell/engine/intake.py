@@ -156,7 +156,7 @@ class Intake:
             events = self.place_all(tenant, drafts, self._clock.now())
         except NotOwner as elsewhere:
             # Whoever sent them here has an old idea of who owns what: all of them go where they belong, in order.
-            return [elsewhere] * len(drafts)
+            return [elsewhere.as_value()] * len(drafts)
         if len(events) <= GROUP_CHANGES_MAX:
             return await self._store(events)
         parts = [events[i : i + GROUP_CHANGES_MAX] for i in range(0, len(events), GROUP_CHANGES_MAX)]
@@ -176,7 +176,7 @@ class Intake:
         try:
             self._scribe.take_in([Add(event) for event in events], stored)
         except EverbellError as refused:
-            future.set_result([refused] * len(events))
+            future.set_result([refused.as_value()] * len(events))
         return future
 
     def _arrived(

@@ -101,7 +101,7 @@ class Scribe:
     def submit(self, changes: Sequence[Change], done: Done, *, must: bool) -> None:
         """Store changes of events that are known already, and call back."""
         if self._broken is not None and not must:
-            raise self._broken
+            raise self._broken.as_value()
         self._backlog.submit(changes, done, must=must)
         self._wake.set()
 
@@ -336,9 +336,9 @@ class Scribe:
 
     def _check_room(self) -> None:
         if self._broken is not None:
-            raise self._broken
+            raise self._broken.as_value()
         if self._full is not None and self._left_s() > 0:
-            raise self._full
+            raise self._full.as_value()
 
     async def _apply(self, changes: list[Change]) -> Mapping[int, Refusal]:
         """Write what belongs to partitions that are still owned here; the rest is refused."""

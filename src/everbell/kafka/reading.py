@@ -174,7 +174,7 @@ class Reading:
         try:
             results = await self._operations.schedule_ids(tenant, [one.draft for one in part])
         except EverbellError as failed:
-            results = [failed] * len(part)
+            results = [failed.as_value()] * len(part)
         refused: list[tuple[Asked, EverbellError]] = []
         wrong = 0
         for one, result in zip(part, results, strict=True):

@@ -130,9 +130,10 @@ class RecordReader:
         poison: list[Poison] = []
         key = _key(record.key) if record.key else None
         for index, spec in enumerate(batch):
+            if isinstance(spec, InvalidInput):
+                poison.append(Poison(record, str(spec), index))
+                continue
             try:
-                if not isinstance(spec, EventSpec):
-                    raise spec
                 if spec.id is None:
                     spec.id = f"{id_prefix}{index}"
                 if spec.key is None:

@@ -94,7 +94,7 @@ class BatchApi:
                     drafts.append(checked(spec, policy, now, trace))
                     places.append(place)
                 except InvalidInput as error:
-                    errors[place] = error
+                    errors[place] = error.as_value()
         return places, drafts, errors
 
     async def _scheduled(self, tenant: str, drafts: list[Draft]) -> list[str | Seen | EverbellError]:

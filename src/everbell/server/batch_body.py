@@ -116,7 +116,7 @@ def _each(texts: Iterable[bytes]) -> Read:
         try:
             read.append(parse(text))
         except InvalidInput as error:
-            read.append(error)
+            read.append(error.as_value())
     return read
 
 

@@ -103,6 +103,7 @@ def problem_of(error: EverbellError) -> Response:
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         _log.error("a request failed", exc_info=error)
         detail = INTERNAL
+    error.as_value()
     field = error.field if isinstance(error, InvalidInput) else None
     body = _encode(Problem(TYPES + error.slug, error.title, status, detail, field))
     return Response(status, body, CONTENT_TYPE, _headers(error))

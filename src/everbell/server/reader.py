@@ -121,10 +121,11 @@ class RequestReader:
             self._count_silence(len(data))
 
     def close(self) -> None:
-        """Break the cycle of references with the parser: a closed connection is freed at once, not by the collector."""
+        """Break the cycles of references with the parser and the connection: what is closed is freed at once, not by
+        the collector."""
         self.drop()
         self.ended = True
-        del self._parser
+        del self._parser, self._client, self._deliver
 
     def drop(self) -> None:
         """Let go of the body that is on its way: nobody will have it."""
@@ -246,7 +247,8 @@ class RequestReader:
         self.in_message = False
         self.awaits_continue = False
         headers = self._headers
-        body = bytes(self._body)
+        # The reader stays, with the connection: what it kept of a request that is over nobody would count.
+        body, self._body = bytes(self._body), b""
         try:
             target = self._url.decode("ascii")
             request = Request(self._method, target, headers, body, self._peer, self._client)

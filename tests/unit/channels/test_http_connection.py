@@ -7,7 +7,9 @@ import asyncio
 import pytest
 
 from everbell.channels.http_client import HttpReply
-from everbell.channels.http_connection import HEAD_BYTES_MAX, READ_FACTOR
+from everbell.channels.http_connection import HEAD_BYTES_MAX, READ_FACTOR, HttpConnection
+from everbell.channels.http_message import _HeaderCollector
+from tests.garbage import garbage
 from tests.unit.channels.scripted_server import (
     OK,
     Clock,
@@ -375,5 +377,26 @@ def test_an_answer_to_half_a_request_ends_the_connection(play: Play) -> None:
             peer.send(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n")
             assert (await asking).status == 413
             await until(lambda: pool.connection_count == 0)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("answer", [OK, b"HTTP/1.1 503 Busy\r\nretry-after: 3\r\n\r\nbusy", b""])
+def test_a_connection_that_ended_is_freed_at_once(play: Play, answer: bytes) -> None:
+    async def scenario() -> None:
+        async with scripted_server() as server, pool_of() as pool:
+            with garbage() as left:
+                asking = asked(pool, server.request())
+                peer = await server.accept()
+                await peer.request()
+                peer.send(answer)
+                peer.close()
+                if answer:
+                    assert (await asking).headers
+                else:
+                    await failure_of(asking)
+                await peer.left()
+                await until(lambda: not pool.connection_count)
+            assert not [thing for thing in left if isinstance(thing, (HttpConnection, _HeaderCollector))]
 
     play(scenario)

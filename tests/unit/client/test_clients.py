@@ -398,7 +398,7 @@ def test_a_server_that_says_nothing_is_given_up_at_the_deadline(shell: Any) -> N
         pytest.raises(Unreachable, match=r"within 0\.05 s"),
     ):
         client.get("ev_1")
-    assert len(server.asked) == 1
+    assert len(server.asked) <= 1, "it is not asked again; on a busy machine the time may be over before it was"
 
 
 def test_a_connection_is_kept_and_one_that_the_server_closed_is_not_used(shell: Any) -> None:

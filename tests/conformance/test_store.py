@@ -16,6 +16,7 @@ from everbell.core.ids import partition_of
 from everbell.core.retry import Retry
 from everbell.core.time import HOUR_MS, INSTANT_MAX
 from everbell.errors import Fenced, InvalidInput, StoreUnusable
+from everbell.stores.memory import MemoryStore
 from everbell.stores.port import (
     Add,
     Block,
@@ -160,6 +161,38 @@ def test_pages_come_in_order_of_position_and_end_where_asked(store: Store) -> No
         assert (await store.page(1, -1, NOW - 1, 10)).next_at == NOW
         full = await store.page(1, -1, NOW + 3, 3)
         assert (full.more, full.next_at) == (False, NOW + 7)
+
+    play(store, scenario)
+
+
+@pytest.mark.parametrize("state", ["scheduled", "waiting"])
+def test_a_page_of_large_events_is_short_and_the_next_goes_on(
+    store: Store, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("rocksdb_reads", "postgres_reads", "cassandra_reads"):
+        monkeypatch.setattr(f"everbell.stores.{module}.PAGE_BYTES_MAX", 2_000)
+    key = "k" if state == "waiting" else None
+    events = [
+        event(number, due_in=number, partition=1, key=key, state=state, payload=b"1" * size)
+        for number, size in enumerate([1_100, 1_100, 1_100, 9_000, 10, 10, 2_500, 10], 1)
+    ]
+    herd = [event(99, due_in=3, partition=1, to="queue:herd", payload=b"1" * 9_000)] if state == "scheduled" else []
+
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        await make(store, epochs, *map(Add, events + herd))
+        for without in ([], [("shop", "queue:herd")]):
+            pages, after, more = [], -1, True
+            while more:
+                if state == "scheduled":
+                    page = await store.page(1, after, FAR, 100, without)
+                else:
+                    page = await store.waiting(1, "shop", "k", after, 100)
+                pages.append([each for each in page.events if each not in herd])
+                last = page.events[-1]
+                after, more = page.last or (last.position if state == "scheduled" else last.order), page.more
+            assert [each for page in pages for each in page] == events
+            assert len(pages) > 3 or isinstance(store, MemoryStore), "what is in memory anyway takes no more"
+            assert all(len(page) <= 4 for page in pages) or isinstance(store, MemoryStore)
 
     play(store, scenario)
 
@@ -720,6 +753,7 @@ def test_a_page_ends_by_bytes_too_and_the_search_goes_on(
     store: Store, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("everbell.stores.semantics.FOUND_BYTES_MAX", 2_000)
+    monkeypatch.setattr("everbell.stores.postgres_find.PAGE_BYTES_MAX", 1_000)
 
     async def scenario(store: Store, epochs: Epochs) -> None:
         sizes = [900, 900, 900, 5_000, 10, 1_500, 600]

@@ -19,7 +19,7 @@ from everbell.stores.cassandra_buckets import BUCKET_MS, SHARDS, Buckets, Place,
 from everbell.stores.cassandra_link import Link
 from everbell.stores.port import Page, Poison
 from everbell.stores.rows import HEAD_BYTES, BadRow, head_of_stem, read_event, read_record
-from everbell.stores.semantics import LEFT_OUT_PER_EVENT, Space
+from everbell.stores.semantics import LEFT_OUT_PER_EVENT, PAGE_BYTES_MAX, Space
 from everbell.stores.table_batch import Entry, Looked, Name, Spot, spot_of
 from everbell.stores.view import Stored
 
@@ -28,6 +28,8 @@ DEAD_PARTS = 16
 _AT_MAX = (1 << 63) - 1
 _BUCKETS_AT_ONCE = 64
 _FEW = 16
+_ROWS_AT_FIRST = 100
+_GROWTH = 4
 
 ShelfRow = tuple[int, int, bytes]
 """A time, a sequence and a body."""
@@ -75,6 +77,21 @@ def part_of_dead(sequence: int) -> int:
     return sequence % DEAD_PARTS
 
 
+class Pace:
+    """How many rows to ask for at a time: few at first, for nobody knows how large they are."""
+
+    def __init__(self) -> None:
+        self.rows = _ROWS_AT_FIRST
+        self._bytes = 0
+
+    def is_enough(self, rows: Sequence[Any]) -> bool:
+        """Take note of what came; whether that, with what came before, is all that may be read at a time."""
+        self._bytes += sum(len(row[2]) for row in rows)
+        if self._bytes * _GROWTH < PAGE_BYTES_MAX:
+            self.rows *= _GROWTH
+        return self._bytes >= PAGE_BYTES_MAX
+
+
 class Reader:
     """Reads at one level of consistency; None is the floor."""
 
@@ -93,16 +110,19 @@ class Reader:
         """
         start, until_at = beyond(after), min(until_at, _AT_MAX)
         rows: list[ShelfRow] = []
+        pace = Pace()
         async for bucket, shards in self._buckets(partition, max(bucket_of(start[0]), low)):
             is_whole = bucket > bucket_of(until_at)
             before = len(rows) if start <= (bucket * BUCKET_MS, 0) and not is_whole else -1
             while not is_whole:
                 # One more than fits tells whether there is more.
-                left = limit + 1 - len(rows)
+                left = min(limit + 1 - len(rows), pace.rows)
                 more, is_whole = await self._merged(partition, bucket, shards, start, until_at, left)
                 rows += more
                 if len(rows) > limit:
                     return rows[:limit], True, None
+                if pace.is_enough(more):
+                    return rows, True, None
                 if more:
                     start = beyond(position(*more[-1][:2]))
             if (bucket + 1) * BUCKET_MS <= until_at:
@@ -157,8 +177,17 @@ class Reader:
 
     async def line(self, partition: int, tenant: str, key: str, after: int, limit: int) -> Page:
         """A page of the waiting events of a key."""
-        rows = await self.line_rows(partition, tenant, key, after, limit + 1)
-        more = len(rows) > limit
+        rows: list[tuple[Any, ...]] = []
+        pace = Pace()
+        more = True
+        while more and len(rows) <= limit:
+            wanted = min(limit + 1 - len(rows), pace.rows)
+            some = await self.line_rows(partition, tenant, key, after, wanted)
+            rows += some
+            more = len(some) == wanted
+            if pace.is_enough(some):
+                break
+            after = position(*some[-1][:2]) if some else after
         return page_of(rows[:limit], partition, limit, None, more=more, place=msgspec.msgpack.encode((tenant, key)))
 
     async def line_rows(self, partition: int, tenant: str, key: str, after: int, limit: int) -> list[tuple[Any, ...]]:
@@ -299,15 +328,17 @@ def page_of(
     poison: list[Poison] = []
     left = limit
     left_out, left_out_max = 0, limit * LEFT_OUT_PER_EVENT
+    size_bytes = 0
     last = None
     for at, sequence, body in rows:
-        if not left or (left_out == left_out_max and heads):
+        if not left or (left_out == left_out_max and heads) or size_bytes >= PAGE_BYTES_MAX:
             return Page(events, True, None, poison, left_out, last)
         last = position(at, sequence)
         if heads and body[:HEAD_BYTES] in heads:
             left_out += 1
             continue
         left -= 1
+        size_bytes += len(body)
         try:
             events.append(read_event(body))
         except BadRow as bad:

@@ -205,7 +205,8 @@ class Store(Protocol):
     async def page(
         self, partition: int, after: int, until_at: int, limit: int, without: Collection[tuple[str, str]] = ()
     ) -> Page:
-        """Scheduled events of a partition with `after` < position, due until `until_at`, in order.
+        """Scheduled events of a partition with `after` < position, due until `until_at`, in order; fewer than `limit`
+        if they are large (`semantics.PAGE_BYTES_MAX`).
 
         `without` names tenants and stems of targets (`core.target.stem_of`) whose events nobody wants now: those that
         have no key may be left out. A store that cannot tell them more cheaply than by decoding leaves out none; one
@@ -215,7 +216,7 @@ class Store(Protocol):
         ...
 
     async def waiting(self, partition: int, tenant: str, key: str, after: int, limit: int) -> Page:
-        """Waiting events of a key with `after` < order, in order."""
+        """Waiting events of a key with `after` < order, in order; fewer than `limit` if they are large."""
         ...
 
     async def heads(self, partition: int, keys: Sequence[tuple[str, str]]) -> Sequence[int | None]:

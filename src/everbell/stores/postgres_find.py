@@ -1,8 +1,8 @@
 """Searching a PostgreSQL store: reading rows in order, and keeping those that match.
 
-There is no index but the primary keys, so a search reads whatever may match, in slices of a bounded number of rows.
-Scheduled events lie by partition, and are merged: a slice takes the next few of each partition, and is good up to
-where the first of them ends. The server compares bytes to spare the sending of most rows that belong to others.
+There is no index but the primary keys, so a search reads whatever may match, in slices of a bounded number of rows and
+of bytes. Scheduled events lie by partition, and are merged: a slice takes the next few of each partition, and is good
+up to where the first of them ends. The server compares bytes to spare the sending of most rows that belong to others.
 """
 
 from __future__ import annotations
@@ -15,37 +15,56 @@ from everbell.stores.places import FIRST, NUMBER_MAX, Place, read_place
 from everbell.stores.port import Filter, Found
 from everbell.stores.postgres_link import Connection
 from everbell.stores.rows import encode
-from everbell.stores.semantics import read_cursor
+from everbell.stores.semantics import PAGE_BYTES_MAX, read_cursor
 
 SLICE = 2_000
 """Rows that are examined by one statement."""
 
+# What is beyond the bytes of a slice comes without its body, and marked.
 _SCHEDULED = """
-    SELECT s.run_at, s.sequence, CASE WHEN position($1 IN s.body) > 0 THEN s.body END AS body, p.partition
-    FROM unnest($2::int[]) AS p (partition) CROSS JOIN LATERAL (
-        SELECT run_at, sequence, body FROM scheduled
-        WHERE partition = p.partition AND (run_at, sequence) > ($3, $4)
-        ORDER BY run_at, sequence LIMIT $5
-    ) AS s ORDER BY s.run_at, s.sequence
+    SELECT run_at, sequence, CASE WHEN before < $6 THEN body END AS body, before >= $6 AS is_beyond, partition FROM (
+        SELECT *, sum(octet_length(body)) OVER (ORDER BY run_at, sequence) - octet_length(body) AS before FROM (
+            SELECT s.run_at, s.sequence, CASE WHEN position($1 IN s.body) > 0 THEN s.body END AS body, p.partition
+            FROM unnest($2::int[]) AS p (partition) CROSS JOIN LATERAL (
+                SELECT run_at, sequence, body FROM scheduled
+                WHERE partition = p.partition AND (run_at, sequence) > ($3, $4)
+                ORDER BY run_at, sequence LIMIT $5
+            ) AS s
+        ) AS looked
+    ) AS counted ORDER BY run_at, sequence
 """
 _WAITING = """
-    SELECT w.partition, w.key, w.due_at, w.sequence, w.body
-    FROM unnest($2::int[], $3::text[], $4::bigint[], $5::bigint[]) AS p (partition, key, due_at, sequence)
-    CROSS JOIN LATERAL (
-        SELECT * FROM waiting
-        WHERE partition = p.partition AND tenant = $1 AND (key, due_at, sequence) > (p.key, p.due_at, p.sequence)
-        ORDER BY key, due_at, sequence LIMIT $6
-    ) AS w ORDER BY w.partition, w.key, w.due_at, w.sequence
+    SELECT partition, key, due_at, sequence, CASE WHEN before < $7 THEN body END AS body, before >= $7 AS is_beyond
+    FROM (
+        SELECT w.*, sum(octet_length(w.body)) OVER (ORDER BY w.partition, w.key, w.due_at, w.sequence)
+            - octet_length(w.body) AS before
+        FROM unnest($2::int[], $3::text[], $4::bigint[], $5::bigint[]) AS p (partition, key, due_at, sequence)
+        CROSS JOIN LATERAL (
+            SELECT * FROM waiting
+            WHERE partition = p.partition AND tenant = $1 AND (key, due_at, sequence) > (p.key, p.due_at, p.sequence)
+            ORDER BY key, due_at, sequence LIMIT $6
+        ) AS w
+    ) AS counted ORDER BY partition, key, due_at, sequence
 """
 _LINE = """
-    SELECT partition, key, due_at, sequence, body FROM waiting
-    WHERE partition = $2 AND tenant = $1 AND key = $3 AND (due_at, sequence) > ($4, $5)
-    ORDER BY due_at, sequence LIMIT $6
+    SELECT partition, key, due_at, sequence, CASE WHEN before < $7 THEN body END AS body, before >= $7 AS is_beyond
+    FROM (
+        SELECT *, sum(octet_length(body)) OVER (ORDER BY due_at, sequence) - octet_length(body) AS before FROM (
+            SELECT * FROM waiting
+            WHERE partition = $2 AND tenant = $1 AND key = $3 AND (due_at, sequence) > ($4, $5)
+            ORDER BY due_at, sequence LIMIT $6
+        ) AS looked
+    ) AS counted ORDER BY due_at, sequence
 """
 _DEAD = """
-    SELECT run_at, sequence, body FROM dead WHERE tenant = $1 AND (run_at, sequence) > ($2, $3)
-    ORDER BY run_at, sequence LIMIT $4
+    SELECT run_at, sequence, CASE WHEN before < $5 THEN body END AS body, before >= $5 AS is_beyond FROM (
+        SELECT *, sum(octet_length(body)) OVER (ORDER BY run_at, sequence) - octet_length(body) AS before FROM (
+            SELECT run_at, sequence, body FROM dead WHERE tenant = $1 AND (run_at, sequence) > ($2, $3)
+            ORDER BY run_at, sequence LIMIT $4
+        ) AS looked
+    ) AS counted ORDER BY run_at, sequence
 """
+# Records have no payloads, and need no such care.
 # The rest of the hour in which the last slice ended, then the hours before it.
 _FINISHED = """
     WITH RECURSIVE hours (hour) AS (
@@ -91,38 +110,48 @@ class Search:
     async def _scheduled(self, place: Place) -> Slice:
         start = max(place, ((self._filter.from_at or 0) - 1, NUMBER_MAX))
         rows = await self._connection.fetch(
-            _SCHEDULED, encode(self._filter.tenant), self._partitions, *start, self._depth
+            _SCHEDULED, encode(self._filter.tenant), self._partitions, *start, self._depth, PAGE_BYTES_MAX
         )
-        return self._cut([((run_at, sequence), body, partition) for run_at, sequence, body, partition in rows])
+        return self._cut([((*row,)[:2], row) for row in rows])
 
     async def _waiting(self, place: Place) -> Slice:
         tenant, key, partition = self._filter.tenant, self._filter.key, self._filter.partition
         if key is not None and partition is not None:
             # A forged place may name another key; it is only ever continued in the line of the filter.
-            return _whole(await self._connection.fetch(_LINE, tenant, partition, key, *place[2:], SLICE), 4)
+            return _within(
+                await self._connection.fetch(_LINE, tenant, partition, key, *place[2:], SLICE, PAGE_BYTES_MAX), 4
+            )
         own = [number for number in self._partitions if number >= place[0]]
         starts = [place if number == place[0] else (number, *FIRST["W"][1:]) for number in own]
         columns = map(list, zip(*starts, strict=True)) if starts else ([], [], [], [])
-        rows = await self._connection.fetch(_WAITING, tenant, *columns, self._depth)
-        return self._cut([((*row,)[:4], row["body"], row["partition"]) for row in rows])
+        rows = await self._connection.fetch(_WAITING, tenant, *columns, self._depth, PAGE_BYTES_MAX)
+        return self._cut([((*row,)[:4], row) for row in rows])
 
-    def _cut(self, rows: list[tuple[Place, bytes | None, int]]) -> Slice:
-        """The part of a slice up to where there may be more of a partition than was read."""
+    def _cut(self, rows: list[tuple[Place, Any]]) -> Slice:
+        """The part of a slice up to where there may be more of a partition than was read, or where it is too large."""
         counts: dict[int, int] = {}
-        for number, (_, _, partition) in enumerate(rows, 1):
+        good: list[tuple[Place, bytes | None]] = []
+        for place, row in rows:
+            if row["is_beyond"]:
+                return good, False
+            good.append((place, row["body"]))
+            partition = row["partition"]
             counts[partition] = counts.get(partition, 0) + 1
             if counts[partition] == self._depth:
-                if number < SLICE // 4:
+                if len(good) < SLICE // 4:
                     self._depth = min(self._depth * 4, SLICE)
-                return [row[:2] for row in rows[:number]], False
-        return [row[:2] for row in rows], True
+                return good, False
+        return good, True
 
     async def _dead(self, place: Place) -> Slice:
-        return _whole(await self._connection.fetch(_DEAD, self._filter.tenant, *place, SLICE), 2)
+        return _within(await self._connection.fetch(_DEAD, self._filter.tenant, *place, SLICE, PAGE_BYTES_MAX), 2)
 
     async def _finished(self, place: Place) -> Slice:
-        return _whole(await self._connection.fetch(_FINISHED, self._filter.tenant, *place, SLICE), 3)
+        rows = await self._connection.fetch(_FINISHED, self._filter.tenant, *place, SLICE)
+        return [((*row,)[:3], row["body"]) for row in rows], len(rows) < SLICE
 
 
-def _whole(rows: Sequence[Any], width: int) -> Slice:
-    return [((*row,)[:width], row["body"]) for row in rows], len(rows) < SLICE
+def _within(rows: Sequence[Any], width: int) -> Slice:
+    """The rows of a slice of one place, which begin with where they lie."""
+    good = [((*row,)[:width], row["body"]) for row in rows if not row["is_beyond"]]
+    return good, len(good) < SLICE and len(good) == len(rows)

@@ -13,26 +13,35 @@ from everbell.errors import StoreCorrupt
 from everbell.stores.port import Page, Poison
 from everbell.stores.postgres_link import Connection
 from everbell.stores.rows import HEAD_BYTES, BadRow, head_of_stem, read_event, read_record
-from everbell.stores.semantics import LEFT_OUT_PER_EVENT, Space
+from everbell.stores.semantics import LEFT_OUT_PER_EVENT, PAGE_BYTES_MAX, Space
 from everbell.stores.table_batch import Looked, Name, Spot, spot_of
 from everbell.stores.view import Stored
 
 _AT_MAX = (1 << 63) - 1
 
+# The sums of bytes tell where a page ends because its rows are large: what is beyond comes without its body.
 _PAGE = """
-    (SELECT run_at, sequence, body FROM scheduled
-     WHERE partition = $1 AND (run_at, sequence) >= ($2, $3) AND run_at <= $4
-     ORDER BY run_at, sequence LIMIT $5)
+    (SELECT run_at, sequence, CASE WHEN before < $6 THEN body END AS body, before >= $6
+     FROM (
+        SELECT *, sum(octet_length(body)) OVER (ORDER BY run_at, sequence) - octet_length(body) AS before
+        FROM (
+            SELECT run_at, sequence, body FROM scheduled
+            WHERE partition = $1 AND (run_at, sequence) >= ($2, $3) AND run_at <= $4
+            ORDER BY run_at, sequence LIMIT $5
+        ) AS looked
+     ) AS counted ORDER BY run_at, sequence)
     UNION ALL
-    (SELECT run_at, sequence, NULL FROM scheduled
+    (SELECT run_at, sequence, NULL, false FROM scheduled
      WHERE partition = $1 AND (run_at, sequence) >= ($2, $3) AND run_at > $4
      ORDER BY run_at, sequence LIMIT 1)
 """
 # The same, passing by a herd: rows that nobody wants come without their bodies, and do not count.
 _PAGE_WITHOUT = """
-    (SELECT run_at, sequence, body FROM (
-        SELECT run_at, sequence, CASE WHEN is_wanted THEN body END AS body,
-            sum(is_wanted::int) OVER (ORDER BY run_at, sequence) AS wanted
+    (SELECT run_at, sequence, CASE WHEN is_wanted AND before < $9 THEN body END AS body,
+        is_wanted AND before >= $9
+     FROM (
+        SELECT *, sum(is_wanted::int) OVER (ORDER BY run_at, sequence) AS wanted,
+            sum(is_wanted::int * octet_length(body)) OVER (ORDER BY run_at, sequence) - octet_length(body) AS before
         FROM (
             SELECT run_at, sequence, body, substring(body FOR $8) <> ALL ($7::bytea[]) AS is_wanted FROM scheduled
             WHERE partition = $1 AND (run_at, sequence) >= ($2, $3) AND run_at <= $4
@@ -40,14 +49,20 @@ _PAGE_WITHOUT = """
         ) AS looked
      ) AS counted WHERE wanted <= $5 ORDER BY run_at, sequence)
     UNION ALL
-    (SELECT run_at, sequence, NULL FROM scheduled
+    (SELECT run_at, sequence, NULL, false FROM scheduled
      WHERE partition = $1 AND (run_at, sequence) >= ($2, $3) AND run_at > $4
      ORDER BY run_at, sequence LIMIT 1)
 """
 _LINE = """
-    SELECT due_at, sequence, body FROM waiting
-    WHERE partition = $1 AND tenant = $2 AND key = $3 AND (due_at, sequence) >= ($4, $5)
-    ORDER BY due_at, sequence LIMIT $6
+    SELECT due_at, sequence, CASE WHEN before < $7 THEN body END AS body, before >= $7
+    FROM (
+        SELECT *, sum(octet_length(body)) OVER (ORDER BY due_at, sequence) - octet_length(body) AS before
+        FROM (
+            SELECT due_at, sequence, body FROM waiting
+            WHERE partition = $1 AND tenant = $2 AND key = $3 AND (due_at, sequence) >= ($4, $5)
+            ORDER BY due_at, sequence LIMIT $6
+        ) AS looked
+    ) AS counted ORDER BY due_at, sequence
 """
 # What is looked up by many names is a query of its own for each: a join would be done the wrong way round as soon as
 # the planner believes that a table is empty.
@@ -121,16 +136,16 @@ async def read_page(
     if without:
         looked = limit + limit * LEFT_OUT_PER_EVENT + 1
         heads = [head_of_stem(tenant, stem) for tenant, stem in without]
-        rows = await connection.fetch(_PAGE_WITHOUT, *place, looked, heads, HEAD_BYTES)
+        rows = await connection.fetch(_PAGE_WITHOUT, *place, looked, heads, HEAD_BYTES, PAGE_BYTES_MAX)
     else:
-        rows = await connection.fetch(_PAGE, *place)
+        rows = await connection.fetch(_PAGE, *place, PAGE_BYTES_MAX)
     next_at = rows.pop()["run_at"] if rows and rows[-1]["run_at"] > until_at else None
     return _page(rows, partition, limit, next_at)
 
 
 async def read_line(connection: Connection, partition: int, tenant: str, key: str, after: int, limit: int) -> Page:
     """A page of the waiting events of a key."""
-    rows = await connection.fetch(_LINE, partition, tenant, key, *_beyond(after), limit + 1)
+    rows = await connection.fetch(_LINE, partition, tenant, key, *_beyond(after), limit + 1, PAGE_BYTES_MAX)
     return _page(rows, partition, limit, None, msgspec.msgpack.encode((tenant, key)))
 
 
@@ -147,8 +162,8 @@ def _page(rows: Sequence[Any], partition: int, limit: int, next_at: int | None, 
     left = limit
     left_out, left_out_max = 0, limit * LEFT_OUT_PER_EVENT
     last = None
-    for at, sequence, body in rows:
-        if not left or left_out == left_out_max:
+    for at, sequence, body, is_beyond in rows:
+        if not left or left_out == left_out_max or is_beyond:
             return Page(events, True, None, poison, left_out, last)
         last = position(at, sequence)
         if body is None:

@@ -15,7 +15,7 @@ from everbell.stores.rocksdb_access import get_many, scan
 from everbell.stores.rocksdb_batch import stored_at_index
 from everbell.stores.rocksdb_rows import read_number
 from everbell.stores.rows import HEAD_BYTES, BadRow, head_of_stem, read_event, read_record
-from everbell.stores.semantics import LEFT_OUT_PER_EVENT
+from everbell.stores.semantics import LEFT_OUT_PER_EVENT, PAGE_BYTES_MAX
 
 _HOURS_AT_ONCE = 256
 
@@ -56,17 +56,19 @@ def _read_rows(
     poison: list[Poison] = []
     left = limit
     left_out, left_out_max = 0, limit * LEFT_OUT_PER_EVENT
+    size_bytes = 0
     place = last
     for key, row in rows:
         if key > last:
             return Page(events, False, keys.place_of(key)[0], poison, left_out)
-        if not left or left_out == left_out_max:
+        if not left or left_out == left_out_max or size_bytes >= PAGE_BYTES_MAX:
             return Page(events, True, None, poison, left_out, position(*keys.place_of(place)))
         place = key
         if row[:HEAD_BYTES] in heads:
             left_out += 1
             continue
         left -= 1
+        size_bytes += len(row)
         try:
             events.append(read_event(row))
         except BadRow as bad:

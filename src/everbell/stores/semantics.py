@@ -34,6 +34,9 @@ FOUND_BYTES_MAX = 4 * 1024 * 1024
 in memory as a whole, by everybody whom it passes on its way to who asked.
 """
 
+PAGE_BYTES_MAX = 8 * 1024 * 1024
+"""How many bytes of rows are read at a time, and no more than one row beyond: payloads may be of megabytes."""
+
 LEFT_OUT_PER_EVENT = 4
 """How many times its limit a page may leave out; then it ends, for passing over events takes time, too."""
 

@@ -6,8 +6,6 @@ import os
 import random
 from typing import Protocol
 
-_POOL_BYTES = 9 * 1_024
-
 
 class Entropy(Protocol):
     """Where randomness comes from."""
@@ -26,20 +24,13 @@ class Entropy(Protocol):
 
 
 class SystemEntropy:
-    """The kernel's randomness, fetched for a thousand ids at a time: a system call per id would cost more than the
-    id."""
+    """The kernel's randomness. Nothing of it is kept: a process that forks would share it with its children."""
 
     def __init__(self) -> None:
-        self._pool = b""
-        self._used = 0
-        self.jitter = random.Random(os.urandom(16)).random
+        self.jitter = random.SystemRandom().random
 
     def nonce(self) -> bytes:
-        start = self._used
-        if start >= len(self._pool):
-            self._pool, start = os.urandom(_POOL_BYTES), 0
-        self._used = start + 9
-        return self._pool[start : start + 9]
+        return os.urandom(9)
 
     def nonces(self, count: int) -> bytes:
         return os.urandom(9 * count)

@@ -36,6 +36,10 @@ _STRIDE_S = 5 * 86_400
 """Clocks have never changed twice within so short a time; within a week they have, in Recife in 2000."""
 _STRETCHES_MAX = 256
 """For each zone: a century and more."""
+_GAPS_MAX = 100
+"""An expression whose every time for so many changes is left out is one of a time that always is, such as half past two
+on the last Sunday of March: dates and weekdays come together in all ways within forty years. To look through the whole
+calendar for it would take half a second."""
 
 
 def check_zone(name: str, field: str = "repeat.tz") -> str:
@@ -193,7 +197,7 @@ class Timetable:
 
     def _from_local(self, local_s: int) -> tuple[int | None, int]:
         gaps = 0
-        while (found := self._cron.after(local_s)) is not None:
+        while gaps < _GAPS_MAX and (found := self._cron.after(local_s)) is not None:
             before, after = self._zone.offsets(found)
             if before >= after:
                 return found - before, gaps

@@ -79,6 +79,13 @@ def test_a_time_that_does_not_exist(text: str, gap: Gap, expected: list[str]) ->
     assert clocks(timetable_of(text, "Europe/Berlin", gap, None), *GAP) == expected
 
 
+@pytest.mark.parametrize(("text", "zone"), [("30 2 * 3 SUNL", "Europe/Berlin"), ("30 2 * 3 SUN#2", "America/New_York")])
+def test_a_time_that_never_exists_is_not_looked_for_in_the_whole_calendar(text: str, zone: str) -> None:
+    found, gaps = timetable_of(text, zone, "skip", None).after(second("2026-01-01T00:00:00Z"))
+    assert found is None
+    assert gaps == 100, "a century of them"
+
+
 def test_a_gap_that_was_skipped_is_reported() -> None:
     timetable = timetable_of("30 2 * * *", "Europe/Berlin", "skip", None)
 

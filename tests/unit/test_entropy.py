@@ -1,0 +1,24 @@
+"""Randomness: fresh for everybody who asks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+# In a process of its own: one that has threads should not fork.
+FORKS = """
+import os
+from everbell.entropy import SystemEntropy
+entropy = SystemEntropy()
+entropy.nonce()
+child = os.fork()
+print(entropy.nonce().hex(), entropy.jitter(), flush=True)
+if child:
+    os.waitpid(child, 0)
+"""
+
+
+def test_a_child_does_not_get_what_its_parent_gets() -> None:
+    said = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True).stdout.split()
+    assert len(said) == 4
+    assert len(set(said)) == 4

@@ -50,6 +50,9 @@ _CLAIM_S = 60
 _SHELVES_KNOWN_MAX = 100_000
 _COUNTS = "SELECT tenant, tally FROM counts WHERE store = ?"
 _TAKEN = "somebody else is just taking the same id: try again"
+_EVENT_BYTES_MAX = 4 << 20
+"""A quarter of the largest row that a server takes by default."""
+_TOO_LARGE = f"Cassandra keeps no event with a payload of more than {_EVENT_BYTES_MAX >> 20} MiB: send a smaller one"
 
 
 class CassandraStore:
@@ -187,9 +190,12 @@ class CassandraStore:
             for change in changes
             if type(change) is Add and not is_made(change.event.id)
         }
-        taken = await self._claim_ids(given)
-        if taken:
-            return await self._make_without(changes, levels, taken)
+        out = {
+            **dict.fromkeys(_too_large(changes), Refusal(None, _TOO_LARGE)),
+            **dict.fromkeys(_adds_of(changes, await self._claim_ids(given)), Refusal(None, _TAKEN)),
+        }
+        if out:
+            return await self._make_without(changes, levels, out)
         looked = await self._reader.look_up(given) if given else {}
         named = [change.before for change in changes if isinstance(change, (Move, Finish)) and change.guarded]
         guarded = await self._reader.spots(named) if named else {}
@@ -221,20 +227,12 @@ class CassandraStore:
         return {name for name in taken if name not in known}
 
     async def _make_without(
-        self, changes: Sequence[Change], levels: tuple[str, ...], taken: set[Name]
+        self, changes: Sequence[Change], levels: tuple[str, ...], out: Mapping[int, Refusal]
     ) -> Mapping[int, Refusal]:
-        """Leave out the new events whose ids somebody else is just taking."""
-        out = {
-            index
-            for index, change in enumerate(changes)
-            if type(change) is Add and (change.event.tenant, change.event.id) in taken
-        }
+        """Leave out what cannot be stored."""
         kept = [index for index in range(len(changes)) if index not in out]
         refused = await self._make([changes[index] for index in kept], levels) if kept else {}
-        return {
-            **dict.fromkeys(out, Refusal(None, _TAKEN)),
-            **{kept[index]: refusal for index, refusal in refused.items()},
-        }
+        return {**out, **{kept[index]: refusal for index, refusal in refused.items()}}
 
     async def _empty_lines(self, batch: Batch) -> list[RowChange]:
         """Keys of which nothing waits any more leave the list of those that may have something."""
@@ -342,6 +340,25 @@ class CassandraStore:
         async with self._lock:
             await self._journal.close()
             await self._link.close()
+
+
+def _too_large(changes: Sequence[Change]) -> list[int]:
+    """Changes that nobody could make: the row is refused by the servers, now and whenever it is tried again."""
+    return [
+        index
+        for index, change in enumerate(changes)
+        if (type(change) is Add and len(change.event.payload) > _EVENT_BYTES_MAX)
+        or (type(change) is Move and change.guarded and len(change.after.payload) > _EVENT_BYTES_MAX)
+    ]
+
+
+def _adds_of(changes: Sequence[Change], names: Collection[Name]) -> list[int]:
+    """The new events with these ids."""
+    return [
+        index
+        for index, change in enumerate(changes)
+        if names and type(change) is Add and (change.event.tenant, change.event.id) in names
+    ]
 
 
 def _has_shared_names(changes: Sequence[Change], groups: Sequence[tuple[tuple[str, ...], list[int]]]) -> bool:

@@ -23,7 +23,6 @@ ANSWER_S = 10.0
 """When there is no answer by then, there will be none."""
 IN_FLIGHT = 128
 """How many requests a process has under way at a time; others wait here and not in the server."""
-STATEMENTS_PER_BATCH = 100
 
 Row = tuple[Any, ...]
 Statement = tuple[str, Sequence[Any]]

@@ -2,18 +2,19 @@
 
 Each change is a letter and its values, so that the list can be stored and read by another process. All of them have
 the timestamp of their operation, and a later operation on the same rows has a higher one: making them again, or late,
-changes nothing. Changes of rows that lie together go in one request.
+changes nothing. Changes of rows that lie together go in one request, as long as that stays small: a server refuses one
+that is too large (by default beyond 16 MiB), and an operation whose rows are refused can be finished by nobody.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from everbell.stores.cassandra_link import STATEMENTS_PER_BATCH, Link, Statement
+from everbell.stores.cassandra_link import Link, Statement
 
 RowChange = tuple[Any, ...]
 """A letter of `_TEXTS`, then what to put in after the store's name."""
@@ -71,6 +72,9 @@ _TEXTS: dict[str, tuple[int, str]] = {
 }
 
 _CHUNK_BYTES = 512 << 10
+_REQUEST_STATEMENTS = 100
+_REQUEST_BYTES = 512 << 10
+"""No more than one row beyond that."""
 _decode = msgspec.msgpack.Decoder(list[tuple[Any, ...]]).decode
 
 
@@ -93,12 +97,19 @@ async def make(link: Link, changes: Sequence[RowChange], clock: int, level: str)
         width, text = _TEXTS[letter]
         place = (text.split(None, 3)[2], *values[: width - 1])
         together.setdefault(place, []).append((text, (store, *values)))
-    requests = [
-        link.write(statements[start : start + STATEMENTS_PER_BATCH], clock, level)
-        for statements in together.values()
-        for start in range(0, len(statements), STATEMENTS_PER_BATCH)
-    ]
+    requests = [link.write(some, clock, level) for statements in together.values() for some in _requests(statements)]
     results = await asyncio.gather(*requests, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
             raise result
+
+
+def _requests(statements: Sequence[Statement]) -> Iterator[Sequence[Statement]]:
+    """Some at a time: no more than so many, and not many bytes."""
+    start = size = 0
+    for index, (_, values) in enumerate(statements):
+        if size >= _REQUEST_BYTES or index - start == _REQUEST_STATEMENTS:
+            yield statements[start:index]
+            start, size = index, 0
+        size += sum(len(value) for value in values if isinstance(value, bytes))
+    yield statements[start:]

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from everbell.stores.cassandra import CassandraStore
 from everbell.stores.port import Add, Change, Move
-from tests.conformance.stores import NOW, PARTITIONS, event, page_all
+from tests.conformance.stores import NOW, PARTITIONS, event, finish, page_all
 from tests.services import shared
 
 FAR = NOW + 10**12
@@ -81,3 +81,21 @@ def test_an_event_that_no_server_takes_is_refused_for_itself_alone(url: str) -> 
         assert await store.apply(some(3), epochs) == {}
 
     play(store, scenario=scenario)
+
+
+def test_the_mark_stays_behind_what_is_unfinished(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = opened(f"{url}&shard_events=1"), opened(url)
+
+    async def scenario() -> None:
+        epochs = await owning(first)
+        # More shards than are looked at, all of them finished; then what is under way, then something finished again.
+        crowd = some(1, 70)
+        left, late = event(71, partition=1, due_in=BUCKET_MS), event(72, partition=1, due_in=2 * BUCKET_MS)
+        await first.apply([*crowd, Add(left), Add(late)], epochs)
+        monkeypatch.setattr("everbell.stores.cassandra.RETIRE_MS", 0)
+        first._retire_at = 0
+        await first.apply([*(finish(add.event) for add in crowd if isinstance(add, Add)), finish(late)], epochs)
+        await owning(second, 2)
+        assert await stored(second) == [71]
+
+    play(first, second, scenario=scenario)

@@ -36,10 +36,11 @@ async def retire(
         rows.append(("b", *place))
     for partition in {place[0] for place in gone}:
         low = await buckets.low_of(partition)
-        left = {row[0] for row in await link.ask(_FIRST, store, partition, low)}
-        finished = {bucket for number, bucket in gone if number == partition}
-        # If only finished ones were seen, the mark goes to the last of them, and the rest is for another time.
-        raised = min(left - finished, default=max(finished) + 1 if len(left) < _AT_ONCE else max(finished))
+        seen = [row[0] for row in await link.ask(_FIRST, store, partition, low)]
+        unfinished = set(seen) - {bucket for number, bucket in gone if number == partition}
+        # Of what lies behind the last that was seen nothing is known, and there may be more shards of that one.
+        end = max(seen, default=low) + (1 if 0 < len(seen) < _AT_ONCE else 0)
+        raised = min(unfinished, default=end)
         if raised > low:
             buckets.lows[partition] = raised
             rows.append(("M", partition, raised))

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from everbell.errors import StoreUnavailable
+from everbell.stores import cassandra_journal
 from everbell.stores.cassandra import CassandraStore
+from everbell.stores.cassandra_link import Link
 from everbell.stores.port import Add, Change, Move
 from tests.conformance.stores import NOW, PARTITIONS, event, finish, page_all
 from tests.services import shared
@@ -97,5 +100,39 @@ def test_the_mark_stays_behind_what_is_unfinished(url: str, monkeypatch: pytest.
         await first.apply([*(finish(add.event) for add in crowd if isinstance(add, Add)), finish(late)], epochs)
         await owning(second, 2)
         assert await stored(second) == [71]
+
+    play(first, second, scenario=scenario)
+
+
+@pytest.mark.parametrize("is_new_bucket", [True, False])
+def test_a_bucket_is_not_finished_while_rows_of_it_wait_to_be_written(
+    url: str, is_new_bucket: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = opened(url), opened(url)
+
+    async def scenario() -> None:
+        epochs = await owning(first)
+        early, late = event(1, partition=1), event(2, partition=1, due_in=5 * BUCKET_MS)
+        await first.apply([Add(early), Add(late)], epochs)
+        first._retire_at = FAR * 10
+        await first.apply([finish(early), finish(late)], epochs)
+        first._retire_at = 0
+        make = cassandra_journal.make
+        failed: list[str] = []
+
+        async def unlucky(link: Link, *what: Any) -> None:
+            if not failed:
+                failed.append("")
+                raise StoreUnavailable("away")
+            await make(link, *what)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(cassandra_journal, "make", unlucky)
+            add = some(3, due_in=BUCKET_MS if is_new_bucket else 0)
+            assert await first.apply(add, epochs) == {}, "it counts, so it is acknowledged"
+        assert failed
+        assert await stored(first) == [3]
+        await owning(second, 2)
+        assert await stored(second) == [3]
 
     play(first, second, scenario=scenario)

@@ -257,6 +257,7 @@ class CassandraStore:
             return
         self._retire_at = now + RETIRE_MS
         try:
+            await self._journal.catch_up()  # Or what is about to be written would be deleted right after.
             gone, rows = await retire(self._link, self._buckets, self._fence.held, bucket_of(now - MINUTE_MS))
             if rows:
                 await self._journal.run(rows, (self._link.floor,), lambda: None)

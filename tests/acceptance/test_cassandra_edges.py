@@ -5,16 +5,18 @@ be written, buckets that end out of turn, levels that cannot be had, and more by
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from everbell.errors import StoreUnavailable
+from everbell.errors import Fenced, StoreUnavailable
 from everbell.stores import cassandra_journal
 from everbell.stores.cassandra import CassandraStore
+from everbell.stores.cassandra_fence import Fence
 from everbell.stores.cassandra_link import Link
+from everbell.stores.cassandra_rows import make
 from everbell.stores.port import Add, Change, Move
 from tests.conformance.stores import NOW, PARTITIONS, event, finish, page_all
 from tests.services import shared
@@ -56,6 +58,81 @@ def some(first: int, count: int = 1, **fields: Any) -> list[Change]:
 
 async def stored(store: CassandraStore) -> list[int]:
     return [each.sequence for each in (await page_all(store, 1, FAR, 100))[0]]
+
+
+def test_an_owner_that_writes_while_it_is_replaced_is_heard_or_kept_out(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = opened(url), opened(url)
+
+    async def scenario() -> None:
+        epochs = await owning(first)
+        await first.apply(some(1), epochs)
+        write = Fence._write
+        met: list[str] = []
+
+        async def meeting(fence: Fence, *what: Any) -> bool:
+            if fence is second._fence and not met:
+                # What it had was taken from it, and does not say another's name yet.
+                met.append("")
+                await first.apply(some(2), epochs)
+            return await write(fence, *what)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Fence, "_write", meeting)
+            higher = await owning(second, 2)
+        assert met
+        assert await stored(second) == [1, 2]
+        with pytest.raises(Fenced):
+            await first.apply(some(3), epochs)
+        await second.apply(some(4), higher)
+        assert await stored(second) == [1, 2, 4]
+
+    play(first, second, scenario=scenario)
+
+
+@pytest.mark.parametrize("is_at_the_fence", [True, False])
+def test_taking_partitions_can_be_repeated_when_it_was_done_and_not_told(
+    url: str, is_at_the_fence: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = opened(url), opened(url)
+
+    async def scenario() -> None:
+        await first.apply(some(1), await owning(first))
+        decide, see = Link.decide, Link.see
+        lost: list[str] = []
+
+        async def unlucky(link: Link, statements: Sequence[Any], **options: Any) -> Any:
+            text = statements[0][0]
+            if is_at_the_fence and text.startswith("UPDATE fence"):
+                await decide(link, statements, **options)
+                lost.append(text)
+                raise StoreUnavailable("the answer was lost")
+            if not is_at_the_fence and text.startswith(_NUMBER_TAKEN):
+                lost.append(text)
+                raise StoreUnavailable("away")
+            return await decide(link, statements, **options)
+
+        async def blind(link: Link, *what: Any, **options: Any) -> Any:
+            if lost:
+                raise StoreUnavailable("away")
+            return await see(link, *what, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Link, "decide", unlucky)
+            patch.setattr(Link, "see", blind)
+            with pytest.raises(StoreUnavailable):
+                await owning(second, 2)
+        assert lost
+        epochs = await owning(second, 2)
+        await second.apply(some(2), epochs)
+        assert await stored(second) == [1, 2]
+        with pytest.raises(Fenced):
+            await owning(second, 2)
+        with pytest.raises(Fenced):
+            await owning(first, 2)
+
+    play(first, second, scenario=scenario)
 
 
 def test_more_bytes_than_a_server_takes_at_once_are_stored(url: str) -> None:
@@ -117,7 +194,6 @@ def test_a_bucket_is_not_finished_while_rows_of_it_wait_to_be_written(
         first._retire_at = FAR * 10
         await first.apply([finish(early), finish(late)], epochs)
         first._retire_at = 0
-        make = cassandra_journal.make
         failed: list[str] = []
 
         async def unlucky(link: Link, *what: Any) -> None:

@@ -50,6 +50,7 @@ _CLAIM_S = 60
 _SHELVES_KNOWN_MAX = 100_000
 _COUNTS = "SELECT tenant, tally FROM counts WHERE store = ?"
 _TAKEN = "somebody else is just taking the same id: try again"
+_BUSY = "others keep taking the same partitions at the same time: try again"
 _EVENT_BYTES_MAX = 4 << 20
 """A quarter of the largest row that a server takes by default."""
 _TOO_LARGE = f"Cassandra keeps no event with a payload of more than {_EVENT_BYTES_MAX >> 20} MiB: send a smaller one"
@@ -108,16 +109,19 @@ class CassandraStore:
     async def raise_fence(self, epochs: Mapping[int, int]) -> int:
         """See the port."""
         async with self._lock:
-            if epochs:
-                await self._journal.catch_up()
-                try:
-                    await self._fence.take(epochs)
-                except Ended:
-                    self._begin_again()
-                    await self._fence.take(epochs)
-                self._buckets.forget(epochs)
+            block = await (self._take(epochs) if epochs else self._fence.next_block())
             self.epoch = max(self.epoch, *epochs.values(), 0)
-            return await self._fence.next_block() << 32
+            return block << 32
+
+    async def _take(self, epochs: Mapping[int, int]) -> int:
+        for _ in range(_TRIES):
+            try:
+                await self._journal.catch_up()
+                self._buckets.forget(epochs)
+                return await self._fence.take(epochs)
+            except Ended:
+                self._begin_again()
+        raise StoreUnavailable(_BUSY)
 
     async def apply(self, changes: Sequence[Change], epochs: Mapping[int, int]) -> Mapping[int, Refusal]:
         """See the port. Cancelling it leaves open whether the changes are made."""
@@ -162,6 +166,7 @@ class CassandraStore:
         claimed = {p: epochs.get(p, -1) for p in sorted(set(map(partition_of_change, changes)))}
         for _ in range(_TRIES):
             try:
+                await self._journal.catch_up()
                 if await self._fence.check(claimed):
                     self._buckets.forget(claimed)
                 return await self._make(changes, levels)
@@ -174,17 +179,16 @@ class CassandraStore:
                 self._buckets.forget()
                 self._shelves.clear()
                 raise
-        raise StoreUnavailable("others keep taking the same partitions at the same time: try again")
+        raise StoreUnavailable(_BUSY)
 
     def _begin_again(self) -> None:
-        """This process was silent for so long that it was taken for gone. It goes on as another one."""
+        """This process goes on as another one. Nothing of the old one is open."""
         self._journal.begin_again(self._new_writer())
         self._fence.forget()
         self._buckets.forget()
         self._tallies.clear()
 
     async def _make(self, changes: Sequence[Change], levels: tuple[str, ...]) -> Mapping[int, Refusal]:
-        await self._journal.catch_up()
         given = {
             (change.event.tenant, change.event.id): change.event.partition
             for change in changes

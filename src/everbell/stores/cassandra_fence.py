@@ -2,7 +2,8 @@
 
 See `cassandra_journal` for what keeps others out. The rows of all partitions of a store lie together in Cassandra, so
 taking many is one lightweight transaction. Revoking comes first: whoever ends in between leaves partitions whose owner
-has to take them once more, and never one with two.
+has to take them once more, and never one with two. That owner does so as another writer, for the row of the fence must
+change: whoever revoked them may only be slow, and would else find the row as it was, and two would write.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from everbell.errors import StoreUnavailable
-from everbell.stores.cassandra_journal import Journal, fence_of
+from everbell.stores.cassandra_journal import Ended, Journal, fence_of
 from everbell.stores.cassandra_link import Link
 from everbell.stores.semantics import raise_if_fenced
 
@@ -30,6 +31,8 @@ class Fence:
         self._link = link
         self._journal = journal
         self._held: dict[int, int] = {}
+        self._untold: dict[int, tuple[int, int | None]] = {}
+        """Epochs and writers that were perhaps put in force, and nobody was told."""
 
     @property
     def held(self) -> Mapping[int, int]:
@@ -43,12 +46,19 @@ class Fence:
         """This process holds nothing any more."""
         self._held.clear()
 
-    async def take(self, epochs: Mapping[int, int]) -> None:
-        """Put higher epochs in force. Raises `Fenced`."""
+    async def take(self, epochs: Mapping[int, int]) -> int:
+        """Put higher epochs in force; returns the number of a block of sequences. Raises `Fenced`, and `Ended`.
+
+        After `StoreUnavailable` it can be repeated, even if it was done.
+        """
         await self._take(epochs, again=False)
+        block = await self.next_block()
+        for partition in epochs:
+            self._untold.pop(partition, None)
+        return block
 
     async def check(self, claimed: Mapping[int, int]) -> bool:
-        """Make sure that this process holds partitions by the epochs that it claims; raises `Fenced`.
+        """Make sure that this process holds partitions by the epochs that it claims; raises `Fenced`, and `Ended`.
 
         An owner that was started again under its epoch takes what it held, from itself: then this returns True.
         """
@@ -65,19 +75,28 @@ class Fence:
             self._held.pop(partition, None)
         for tried in range(_TRIES):
             now = fence_of(await self._link.see(FENCE, store))
-            in_force = {p: now.get(p, (0, None))[0] for p in wanted}
-            # The answer to an earlier try may have been lost.
-            made = {p for p, epoch in wanted.items() if tried and now.get(p) == (epoch, me)}
-            late = (
-                in_force[p] != epoch if again else in_force[p] >= epoch and p not in made for p, epoch in wanted.items()
-            )
-            raise_if_fenced(sorted(p for p, is_late in zip(wanted, late, strict=True) if is_late))
+            self._check(wanted, now, again=again)
+            mine = [p for p, epoch in wanted.items() if now.get(p) == (epoch, me)]
+            if (again and mine and not tried) or self._journal.revoked.intersection(mine):
+                raise Ended
             await self._revoke({p: now[p][1] for p in wanted if p in now})
             await self._journal.allow(wanted)
+            if not again:
+                self._untold.update((p, (epoch, me)) for p, epoch in wanted.items())
             if await self._write(wanted, now):
                 self._held.update(wanted)
                 return
         raise StoreUnavailable("others keep taking the same partitions at the same time: try again")
+
+    def _check(self, wanted: Mapping[int, int], now: Mapping[int, tuple[int, int | None]], *, again: bool) -> None:
+        """Raise `Fenced` unless epochs are in force again, or higher, or were put in force by us and nobody knows."""
+        late = []
+        for partition, epoch in wanted.items():
+            seen = now.get(partition, (0, None))
+            is_ours = seen[0] == epoch and (again or seen == self._untold.get(partition))
+            if not is_ours and (again or seen[0] >= epoch):
+                late.append(partition)
+        raise_if_fenced(sorted(late))
 
     async def _revoke(self, writers: Mapping[int, int | None]) -> None:
         by_writer: dict[int, set[int]] = {}

@@ -65,7 +65,7 @@ class Revoked(Exception):
 
 
 class Ended(Exception):
-    """Others took this writer for gone, and ended it; nothing was made."""
+    """Nothing was made, nor can be under this number: others took it for gone, or are taking what it needs."""
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ from everbell.errors import Fenced, StoreUnavailable
 from everbell.stores import cassandra_journal
 from everbell.stores.cassandra import CassandraStore
 from everbell.stores.cassandra_fence import Fence
+from everbell.stores.cassandra_journal import Journal
 from everbell.stores.cassandra_link import Link
 from everbell.stores.cassandra_rows import make
-from everbell.stores.port import Add, Change, Move
+from everbell.stores.port import Add, Block, Change, Move
 from tests.conformance.stores import NOW, PARTITIONS, event, finish, page_all
 from tests.services import shared
 
@@ -212,3 +213,63 @@ def test_a_bucket_is_not_finished_while_rows_of_it_wait_to_be_written(
         assert await stored(second) == [3]
 
     play(first, second, scenario=scenario)
+
+
+async def poor(link: Link, statements: Sequence[Any], clock: int, level: str) -> None:
+    if level == "ALL":
+        raise StoreUnavailable("not enough replicas answer")
+    await write(link, statements, clock, level)
+
+
+write = Link.write
+
+
+def test_what_follows_from_what_has_happened_is_not_for_the_tenant_to_refuse(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(url, level=lambda tenant: "ALL")
+
+    async def scenario() -> None:
+        epochs = await owning(store)
+        parent = event(1, partition=1)
+        await store.apply([Add(parent)], epochs)
+        # The occurrence becomes an event of its own in the same write that lets the recurring one go on.
+        following = replace(parent, occurrence=2, due_at=NOW + 5, run_at=NOW + 5)
+        mark = Block(1, "shop", "k", 0)
+        monkeypatch.setattr(Link, "write", poor)
+        runs: list[Sequence[Any]] = []
+        run = Journal.run
+
+        async def counting(journal: Journal, changes: Sequence[Any], *rest: Any) -> None:
+            runs.append(changes)
+            await run(journal, changes, *rest)
+
+        monkeypatch.setattr(Journal, "run", counting)
+        edit = Move(event(9, partition=1), event(9, partition=1, version=2), guarded=True)
+        outcome: list[Change] = [Add(event(2, partition=1), follows=True), Move(parent, following)]
+        assert set(await store.apply([edit, mark, *outcome], epochs)) == {0}
+        assert await stored(store) == [2, 1]
+        assert await store.heads(1, [("shop", "k")]) == [0]
+        assert len([changes for changes in runs if any(change[0] == "E" for change in changes)]) == 1
+
+    play(store, scenario=scenario)
+
+
+def test_a_level_that_cannot_be_had_is_no_reason_to_call_the_store_away(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(url, level=lambda tenant: "ALL")
+
+    async def scenario() -> None:
+        epochs = await owning(store)
+        monkeypatch.setattr(Link, "write", poor)
+        refused = await store.apply(some(1), epochs)
+        assert [refusal.unmet for refusal in refused.values()] == ["not enough replicas answer"]
+        # An outcome has to be stored, and the engine to try again, without what it came with.
+        mixed: list[Change] = [*some(2, key="k"), finish(event(3, partition=1, key="k"))]
+        with pytest.raises(StoreUnavailable):
+            await store.apply(mixed, epochs)
+        with pytest.raises(Fenced):
+            await store.apply(some(4), {1: 7})
+
+    play(store, scenario=scenario)

@@ -30,6 +30,7 @@ from everbell.stores.cassandra_buckets import Buckets, bucket_of
 from everbell.stores.cassandra_fence import Fence
 from everbell.stores.cassandra_find import Search
 from everbell.stores.cassandra_fold import FOLD_MS, FOLDER, fold
+from everbell.stores.cassandra_groups import groups_of, is_asked
 from everbell.stores.cassandra_journal import Ended, Journal, Revoked
 from everbell.stores.cassandra_levels import levels_for
 from everbell.stores.cassandra_link import Link
@@ -38,9 +39,9 @@ from everbell.stores.cassandra_retire import retire
 from everbell.stores.cassandra_rows import RowChange
 from everbell.stores.cassandra_schema import OPEN_S, prepare
 from everbell.stores.cassandra_upkeep import Sweep, bury, claim, taken_ids
-from everbell.stores.port import Add, Block, Change, Counts, Filter, Finish, Found, Move, Page, Poison, Refusal, Unblock
+from everbell.stores.port import Add, Change, Counts, Filter, Finish, Found, Move, Page, Poison, Refusal
 from everbell.stores.rows import Tally, added
-from everbell.stores.semantics import check_claim, partition_of_change, tenant_of_change
+from everbell.stores.semantics import check_claim, partition_of_change
 from everbell.stores.table_batch import Batch, Name
 
 RETIRE_MS = 10_000
@@ -129,36 +130,25 @@ class CassandraStore:
             return {}
         async with self._lock:
             refusals: dict[int, Refusal] = {}
-            for number, (levels, indices) in enumerate(self._groups(changes)):
+            usual = (self._link.floor,)
+            for number, (levels, indices) in enumerate(groups_of(changes, usual, self._wanted)):
                 own = [changes[index] for index in indices]
                 try:
                     refused = await self._apply(own, epochs, levels)
                 except (StoreUnavailable, Fenced) as away:
-                    if number == 0:
+                    is_for_all = isinstance(away, Fenced) or levels == usual or not all(map(is_asked, own))
+                    if number == 0 and is_for_all:
                         raise
-                    # What came before it is made; all of this is for users, who can be told.
+                    # All of this is for users, who can be told; it is no reason for others to wait.
                     refused = dict.fromkeys(range(len(own)), Refusal(None, str(away)))
                 refusals.update((indices[index], refusal) for index, refusal in refused.items())
             await self._tidy()
             return refusals
 
-    def _groups(self, changes: Sequence[Change]) -> list[tuple[tuple[str, ...], list[int]]]:
-        """Changes by the levels at which they are written, those at the usual one first."""
-        floor: tuple[str, ...] = (self._link.floor,)
-        groups: dict[tuple[str, ...], list[int]] = {floor: []}
-        before = floor
-        for index, change in enumerate(changes):
-            if isinstance(change, (Add, Move, Finish)):
-                is_asked = isinstance(change, Add) or change.guarded
-                wanted = self._level(tenant_of_change(change)) if is_asked else None
-                before = levels_for(wanted, floor[0], self._datacenters) if wanted else floor
-            groups.setdefault(before, []).append(index)
-        used = [(levels, own) for levels, own in groups.items() if own]
-        if len(used) > 1 and _has_shared_names(changes, used):
-            # The order counts, so they stay together, at all levels that are wanted.
-            every = tuple(dict.fromkeys(level for levels, _ in used for level in levels))
-            return [(every, list(range(len(changes))))]
-        return used
+    def _wanted(self, tenant: str) -> tuple[str, ...]:
+        """The levels at which to write what users of a tenant ask for."""
+        wanted = self._level(tenant)
+        return levels_for(wanted, self._link.floor, self._datacenters) if wanted else (self._link.floor,)
 
     async def _apply(
         self, changes: Sequence[Change], epochs: Mapping[int, int], levels: tuple[str, ...]
@@ -364,22 +354,3 @@ def _adds_of(changes: Sequence[Change], names: Collection[Name]) -> list[int]:
         for index, change in enumerate(changes)
         if names and type(change) is Add and (change.event.tenant, change.event.id) in names
     ]
-
-
-def _has_shared_names(changes: Sequence[Change], groups: Sequence[tuple[tuple[str, ...], list[int]]]) -> bool:
-    """Whether changes of one event, or of one key, are in two groups."""
-    seen: dict[tuple[str, str, str], int] = {}
-    for number, (_, indices) in enumerate(groups):
-        for index in indices:
-            change = changes[index]
-            if any(seen.setdefault(name, number) != number for name in _names_of(change)):
-                return True
-    return False
-
-
-def _names_of(change: Change) -> list[tuple[str, str, str]]:
-    """The event, and its key, that a change is about."""
-    if isinstance(change, (Block, Unblock)):
-        return [("key", change.tenant, change.key)]
-    event = change.event if isinstance(change, Add) else change.before
-    return [("id", event.tenant, event.id), *([] if event.key is None else [("key", event.tenant, event.key)])]

@@ -119,9 +119,15 @@ class Buckets:
             for place in list(self._known)[: len(missing) + KNOWN_MAX // 4]:
                 if place not in places:
                     del self._known[place]
-        await asyncio.gather(*map(self._learn, missing), *map(self.low_of, {partition for partition, _ in missing}))
+        # None counts before all are read: after a failure, an answer that is late would tell what is no longer so.
+        partitions = list({partition for partition, _ in missing})
+        learned, lows = await asyncio.gather(
+            asyncio.gather(*map(self._learn, missing)), asyncio.gather(*map(self._low, partitions))
+        )
+        self._known.update(zip(missing, learned, strict=True))
+        self.lows.update(zip(partitions, lows, strict=True))
 
-    async def _learn(self, place: Place) -> None:
+    async def _learn(self, place: Place) -> Shards:
         store = self._link.address.store
         rows = await self._link.ask(SHARDS, store, *place)
         counted = await self._link.ask_all(_COUNT, [(store, *place, shard) for shard, _ in rows])
@@ -131,15 +137,18 @@ class Buckets:
             shards.live += count
             # A shard that begins with a sequence had one as high, even if its events are gone.
             shards.highest = max(shards.highest, first, -1 if highest is None else highest)
-        self._known[place] = shards
+        return shards
 
     async def low_of(self, partition: int) -> int:
         """The bucket in which unfinished work of a partition begins."""
-        low = self.lows.get(partition)
-        if low is None:
-            rows = await self._link.ask(LOW, self._link.address.store, partition)
-            low = self.lows[partition] = rows[0][0] if rows else 0
+        low = self.lows[partition] = await self._low(partition)
         return low
+
+    async def _low(self, partition: int) -> int:
+        if partition in self.lows:
+            return self.lows[partition]
+        rows = await self._link.ask(LOW, self._link.address.store, partition)
+        return rows[0][0] if rows else 0
 
     def put(self, partition: int, run_at: int, sequence: int, body: bytes, into: list[RowChange]) -> int:
         """Add the row of an event; returns its shard. Its bucket is known."""

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everbell.stores.cassandra_buckets import Shards
+from everbell.errors import StoreUnavailable
+from everbell.stores.cassandra_buckets import BUCKET_MS, SHARDS, Buckets, Shards
+from everbell.stores.cassandra_link import Link
+from everbell.stores.cassandra_rows import RowChange
 
 sequences = st.lists(st.integers(0, 400), unique=True, max_size=120)
 
@@ -38,3 +46,51 @@ def test_what_comes_in_order_fills_one_shard_after_the_other(limit: int, count: 
         shards.choose(sequence, limit)
     assert len(shards.counts) == -(-count // limit)
     assert not shards.overflow
+
+
+class SlowLink:
+    """An empty store, of which some questions are not answered at once, or never."""
+
+    address = SimpleNamespace(store="store")
+
+    def __init__(self) -> None:
+        self.answers: dict[int, asyncio.Future[None]] = {}
+        """By bucket: when its shards are told, or why not."""
+
+    async def ask(self, text: str, *values: Any) -> list[Any]:
+        if text == SHARDS and values[-1] in self.answers:
+            await self.answers[values[-1]]
+        return []
+
+    async def ask_all(self, text: str, places: list[Any]) -> list[Any]:
+        return []
+
+
+def test_an_answer_that_comes_after_another_has_failed_changes_nothing() -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        link = SlowLink()
+        late = link.answers[1] = loop.create_future()
+        link.answers[2] = loop.create_future()
+        link.answers[2].set_exception(StoreUnavailable("away"))
+        buckets = Buckets(cast(Link, link), 1)
+        with pytest.raises(StoreUnavailable):
+            await buckets.know({(0, 1), (0, 2)})
+        buckets.forget()
+        link.answers.clear()
+        await buckets.know({(0, 1)})
+        changes: list[RowChange] = []
+        for sequence in (7, 8):
+            buckets.put(0, BUCKET_MS, sequence, b"", changes)
+        late.set_result(None)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        # The second shard begins with the second event for ever, or nobody would find that one again to remove it.
+        buckets.put(0, BUCKET_MS, 9, b"", changes)
+        assert [change for change in changes if change[0] == "B"] == [
+            ("B", 0, 1, 0, 0),
+            ("B", 0, 1, 1, 8),
+            ("B", 0, 1, 2, 9),
+        ]
+
+    asyncio.run(scenario())

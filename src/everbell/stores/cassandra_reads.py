@@ -6,6 +6,7 @@ was deleted, and reading over it would take longer and longer. The shards of a b
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from typing import Any
 from zlib import crc32
@@ -239,13 +240,12 @@ class Reader:
     async def look_up(self, names: Collection[Name], *, strict: bool = False) -> Looked:
         """What ids stand for, by their entries. What cannot be read is left out, or raises `BadRow`."""
         places = [(self._store, *name) for name in names]
+        rows = zip(names, await self._link.ask_all(_ID, places, self._level), strict=True)
+        entries: dict[Name, Any] = {name: _read_entry(row[0][0]) for name, row in rows if row}
+        bodies = await asyncio.gather(*(self._entry_body(name, entry) for name, entry in entries.items()))
         found: dict[Name, tuple[Entry, Stored | None]] = {}
-        for name, rows in zip(names, await self._link.ask_all(_ID, places, self._level), strict=True):
-            if not rows:
-                continue
-            entry: Any = _read_entry(rows[0][0])
+        for (name, entry), body in zip(entries.items(), bodies, strict=True):
             stored: Stored | None = None
-            body = await self._entry_body(name, entry)
             try:
                 if body is not None:
                     stored = read_record(body) if entry[0] == "H" else read_event(body)
@@ -267,9 +267,9 @@ class Reader:
 
     async def spots(self, events: Iterable[Event]) -> dict[Spot, Event]:
         """What lies where these events are said to be."""
+        spots = list({spot_of(event) for event in events})
         found: dict[Spot, Event] = {}
-        for spot in {spot_of(event) for event in events}:
-            body = await self.body(*spot)
+        for spot, body in zip(spots, await asyncio.gather(*(self.body(*spot) for spot in spots)), strict=True):
             try:
                 if body is not None:
                     found[spot] = read_event(body)

@@ -160,3 +160,24 @@ def test_one_that_was_only_asleep_goes_on_as_another(stage: Stage, way: str) -> 
         assert len((await page_all(first, 1, NOW + 1, 100))[0]) == 4
 
     stage.play(scenario)
+
+
+def test_a_process_that_was_forgotten_meanwhile_takes_partitions_and_gives_them_back(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = stage.open(), stage.open()
+    monkeypatch.setattr("everbell.stores.cassandra_fold._KEPT_MS", -60_000)
+
+    async def scenario() -> None:
+        await first.apply(stage.some(1), await stage.takes(first))
+        epochs = await stage.takes(second)
+        for _ in range(3):  # It is ended, then its counts go, then its row.
+            await second.apply(stage.some(1), epochs)
+        assert first._journal.writer not in await writers(
+            second, "SELECT writer FROM writers WHERE store = ? ALLOW FILTERING"
+        )
+        await first.apply(stage.some(1), await stage.takes(first))
+        await second.apply(stage.some(1), await stage.takes(second))
+        assert await pending(second) == 6
+
+    stage.play(scenario)

@@ -174,7 +174,7 @@ class Journal:
         while True:
             values = (number, number, self._made, chunks, clock, store, self.writer, self._op, self._version)
             try:
-                is_made, rows = await self._link.decide([(_COMMIT, values)])
+                is_made, _ = await self._link.decide([(_COMMIT, values)])
             except StoreUnavailable:
                 if not await self._find_out(number):
                     raise
@@ -182,17 +182,15 @@ class Journal:
             if is_made:
                 self._op = number
                 return
-            await self._look(rows)
+            await self._look()
 
-    async def _look(self, rows: Sequence[object]) -> None:
+    async def _look(self) -> None:
         """Somebody has changed the row of this writer: what was revoked?"""
-        if not rows:
-            raise StoreUnavailable("the row of this process is gone from Cassandra: start it again")
         seen = await self.see(self.writer)
-        if seen.op != self._op:
-            raise StoreUnavailable("another process writes in the name of this one: start it again")
         if seen.is_ended:
             raise Ended
+        if seen.op != self._op:
+            raise StoreUnavailable("another process writes in the name of this one: start it again")
         self._version = seen.version
         new, self.revoked = seen.revoked - self.revoked, seen.revoked
         if new:
@@ -216,10 +214,10 @@ class Journal:
             await asyncio.sleep(_RETRY_S)
 
     async def see(self, writer: int) -> Writer:
-        """The row of a writer as it is."""
+        """The row of a writer as it is. One that has none was ended long ago: whoever writes has begun with a row."""
         rows = await self._link.see(_SEE, self._link.address.store, writer)
         if not rows:
-            return Writer(0, 0, 0, 0, 0, 0, frozenset())
+            return Writer(0, 0, 0, 0, 0, ENDED, frozenset())
         op, made, applied, chunks, clock, version, revoked = rows[0]
         return Writer(op, made, applied, chunks, clock, version, frozenset(revoked or ()))
 

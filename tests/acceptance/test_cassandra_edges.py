@@ -273,3 +273,25 @@ def test_a_level_that_cannot_be_had_is_no_reason_to_call_the_store_away(
             await store.apply(some(4), {1: 7})
 
     play(store, scenario=scenario)
+
+
+def test_nothing_is_left_in_the_journal_of_what_was_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(url, level=lambda tenant: "ALL")
+
+    async def scenario() -> None:
+        epochs = await owning(store)
+
+        async def unanswered(link: Link, statements: Sequence[Any], clock: int, level: str) -> None:
+            await write(link, statements, clock, link.floor)
+            if level == "ALL":
+                raise StoreUnavailable("not enough replicas answer")
+
+        monkeypatch.setattr(Link, "write", unanswered)
+        assert set(await store.apply(some(1), epochs)) == {0}
+        await asyncio.gather(*store._journal._tidying)
+        assert (
+            await store._link.ask("SELECT op FROM journal WHERE store = ? ALLOW FILTERING", store._link.address.store)
+            == []
+        )
+
+    play(store, scenario=scenario)

@@ -131,16 +131,16 @@ class Journal:
         number, clock = self._number, self.tick()
         chunks = chunks_of(changes)
         store = self._link.address.store
-        for level in levels:
-            writes = [
-                self._link.write([(_WRITE, (store, self.writer, number, place, chunk))], clock, level)
-                for place, chunk in enumerate(chunks)
-            ]
-            await asyncio.gather(*writes)
-        self._open = number, changes, clock, then
         try:
+            for level in levels:
+                writes = [
+                    self._link.write([(_WRITE, (store, self.writer, number, place, chunk))], clock, level)
+                    for place, chunk in enumerate(chunks)
+                ]
+                await asyncio.gather(*writes)
+            self._open = number, changes, clock, then
             await self._commit(number, clock, len(chunks))
-        except Exception:
+        except (StoreUnavailable, Revoked, Ended):
             self._open = None
             self._tidy(number, clock)
             raise

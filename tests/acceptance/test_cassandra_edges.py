@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from everbell.clock import SystemClock
+from everbell.core.time import HOUR_MS
 from everbell.errors import Fenced, StoreUnavailable
 from everbell.stores import cassandra_journal
 from everbell.stores.cassandra import CassandraStore
@@ -295,3 +297,30 @@ def test_nothing_is_left_in_the_journal_of_what_was_refused(url: str, monkeypatc
         )
 
     play(store, scenario=scenario)
+
+
+class FastClock(SystemClock):
+    """An hour ahead of all others."""
+
+    def now(self) -> int:
+        return super().now() + HOUR_MS
+
+
+@pytest.mark.parametrize("has_written", [True, False])
+def test_what_is_written_late_counts_though_an_owner_before_the_last_had_a_clock_that_is_ahead(
+    url: str, has_written: bool
+) -> None:
+    first, second, third = opened(url, clock=FastClock()), opened(url), opened(url)
+
+    async def scenario() -> None:
+        epochs = await owning(first)
+        if has_written:
+            await second.raise_fence({0: 2})
+            await second.apply([Add(event(9, partition=0))], {0: 2})
+        await first.apply(some(1), epochs)
+        await owning(second, 3)  # It comes to nothing before it has to go.
+        epochs = await owning(third, 4)
+        await third.apply([finish(event(1, partition=1)), *some(2)], epochs)
+        assert await stored(third) == [2]
+
+    play(first, second, third, scenario=scenario)

@@ -97,7 +97,7 @@ def test_an_owner_that_comes_back_late_changes_nothing(url: str, monkeypatch: py
         higher: dict[int, int] = {}
 
         async def overtaken(link: Link, statements: Sequence[Any], **options: Any) -> Any:
-            if statements[0][0].startswith(COMMIT) and not higher:
+            if link is first._link and statements[0][0].startswith(COMMIT) and not higher:
                 higher.update(await owning_after(second, epochs))
                 # By now it is another's, and that one goes on.
                 await second.apply([finish(event(1, partition=1)), *some(10)], higher)

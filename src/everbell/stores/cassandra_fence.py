@@ -81,6 +81,7 @@ class Fence:
                 raise Ended
             await self._revoke({p: now[p][1] for p in wanted if p in now})
             await self._journal.allow(wanted)
+            await self._journal.keep_time()
             if not again:
                 self._untold.update((p, (epoch, me)) for p, epoch in wanted.items())
             if await self._write(wanted, now):

@@ -12,7 +12,8 @@ a writer makes the last operation of that writer once more, for it may have ende
   possible, it was not made, and now never will be, because it is conditional on the number before; else it was.
 - *A writer that is gone* is ended: its version becomes one that nobody waits for, so that nothing more of it can count.
   One that was only taken for gone finds that out, and begins again under another number.
-- *Timestamps* come from the clock, but always rise: an owner begins above the highest that any owner before it used.
+- *Timestamps* come from the clock, but always rise: an owner begins above the highest that any owner before it used. It
+  says so in its own row before it owns anything, by an operation that does nothing: it may never make another.
 - Lightweight transactions and plain writes never touch the same table.
 """
 
@@ -106,6 +107,10 @@ class Journal:
         self._version = 0
         self.revoked: frozenset[int] = frozenset()
         self._last_us = 0
+        self._heard_us = 0
+        """The last timestamp of those whose partitions this one took."""
+        self._kept_us = 0
+        """The timestamp that the writer's row has."""
         self._left: tuple[Sequence[RowChange], int] | None = None
         """Row changes of the last operation, and its timestamp, if they could not be made yet."""
         self._open: tuple[int, Sequence[RowChange], int, Then] | None = None
@@ -120,7 +125,7 @@ class Journal:
     def begin_again(self, writer: int) -> None:
         """Go on under another number, as if nothing had been written before. Nothing is open."""
         self.writer, self._has_begun = writer, False
-        self._op = self._number = self._made = self._version = 0
+        self._op = self._number = self._made = self._version = self._kept_us = 0
         self.revoked = frozenset()
 
     async def run(self, changes: Sequence[RowChange], levels: Sequence[str], then: Then) -> None:
@@ -155,8 +160,8 @@ class Journal:
     def _note(self) -> None:
         """The operation that was open is made."""
         assert self._open is not None
-        self._made, changes, clock, then = self._open
-        self._left, self._open = (changes, clock), None
+        self._made, changes, self._kept_us, then = self._open
+        self._left, self._open = (changes, self._kept_us), None
         then()
 
     async def catch_up(self) -> None:
@@ -255,10 +260,22 @@ class Journal:
                 if not is_made:
                     continue
                 seen = await self.see(writer)
+            self._heard_us = max(self._heard_us, seen.clock)
             self._last_us = max(self._last_us, seen.clock)
             if seen.made == seen.applied or await self._repeat(writer, seen):
                 return
         raise StoreUnavailable("the last operation of another process cannot be read: try again")
+
+    async def keep_time(self) -> None:
+        """Have it in this writer's row if another was ahead of it, for whoever takes partitions from this one."""
+        for _ in range(_TRIES):
+            if self._heard_us <= self._kept_us:
+                return
+            try:
+                await self.run([], (self._link.floor,), lambda: None)
+            except Revoked:
+                continue  # It is noted, and nothing of it is needed here.
+        raise StoreUnavailable("others keep changing who may write: try again")
 
     async def end(self, writer: int) -> bool:
         """See to it that nothing more of a writer can count, and that what counts is made and needs no journal any

@@ -25,7 +25,7 @@ from everbell.links.link import EngineEnd, GatewayEnd, Serve
 _log = logging.getLogger("everbell.cluster")
 
 CALLS = frozenset(
-    "schedule get replace change cancel ring redrive lease acknowledge fail give_back extend played".split()
+    "schedule get replace change cancel ring redrive line lease acknowledge fail give_back extend played".split()
 )
 """What one node may ask of another; everything else any node can do by itself."""
 

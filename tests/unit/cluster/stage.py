@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from everbell.cluster.node import ClusterNode
+from everbell.cluster.peers import CALLS
 from everbell.cluster.router import RoutedOperations
 from everbell.cluster.router_leases import RoutedLeases
 from everbell.cluster.settings import ClusterSettings
@@ -152,12 +153,23 @@ class Resident:
         await self.node.abandon()
 
 
+class _Asked:
+    """A port of another node: what nodes may not ask of each other is refused, as it is over the wire."""
+
+    def __init__(self, port: Any) -> None:
+        self._port = port
+
+    def __getattr__(self, method: str) -> Any:
+        assert method.removesuffix("_ids") in CALLS, f"{method} is not for other nodes"
+        return getattr(self._port, method)
+
+
 class Neighbour:
     """Another node's engine, as near as can be."""
 
     def __init__(self, operations: Operations, leases: Leases) -> None:
-        self.operations = operations
-        self.leases: Any = leases
+        self.operations = _Asked(operations)
+        self.leases = _Asked(leases)
 
 
 class _Forgetful:

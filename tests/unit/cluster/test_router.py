@@ -86,6 +86,7 @@ def test_everything_can_be_asked_of_everybody() -> None:
                 assert (await node.operations.ring("shop", event_id)).event.id == event_id
                 await asyncio.sleep(0.1)
                 assert (await node.operations.get("shop", event_id)).status == "delivered"
+            assert (await node.operations.line("shop", town.key_of("n2"))).head is None
             replaced = await node.operations.replace(
                 "shop", f"put-{node.name}", town.draft("p", HOUR, id=f"put-{node.name}"), None
             )

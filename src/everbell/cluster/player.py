@@ -44,7 +44,8 @@ class Player:
         self._keep = keep
         self._saved = 0
         self._task: asyncio.Task[None] | None = None
-        self._watchers: list[asyncio.Future[None]] = []
+        self._change: asyncio.Future[None] | None = None
+        """What everybody waits for who waits for the next entry."""
 
     async def catch_up(self) -> None:
         """Play everything that is in the log now. Raises what the log raises, and `ClusterError`."""
@@ -66,12 +67,9 @@ class Player:
 
     async def changed(self, timeout_s: float) -> None:
         """Wait until the value has changed, or the time has passed."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._watchers.append(future)
-        try:
-            await asyncio.wait([future], timeout=timeout_s)
-        finally:
-            future.cancel()
+        if self._change is None:
+            self._change = asyncio.get_running_loop().create_future()
+        await asyncio.wait([self._change], timeout=timeout_s)
 
     async def saw(self, is_so: Callable[[Value], bool], timeout_s: float) -> bool:
         """Wait until something is so; False when the time has passed first."""
@@ -120,7 +118,6 @@ class Player:
         while len(self.played_at) > TRANSITIONS_MAX:
             del self.played_at[next(iter(self.played_at))]
         self._on_step(before, value)
-        watchers, self._watchers = self._watchers, []
-        for watcher in watchers:
-            if not watcher.done():
-                watcher.set_result(None)
+        if self._change is not None:
+            self._change.set_result(None)
+            self._change = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 from everbell.cluster.player import Player
 from everbell.core.cluster import (
@@ -118,6 +119,22 @@ def test_an_unknown_command_halts_the_node() -> None:
         assert [type(reason) for reason in scene.halted] == [UnknownCommand]
         assert scene.player.value.index == 1
         await scene.player.stop()
+
+    run_virtual(main)
+
+
+def test_whoever_waits_in_vain_leaves_nothing_behind() -> None:
+    def futures() -> int:
+        gc.collect()
+        return sum(isinstance(each, asyncio.Future) for each in gc.get_objects())
+
+    async def main(clock: VirtualClock) -> None:
+        scene = Scene(clock)
+        await scene.player.changed(1)
+        before = futures()
+        for _ in range(100):
+            await scene.player.changed(1)
+        assert futures() == before
 
     run_virtual(main)
 

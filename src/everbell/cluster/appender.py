@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 
+from everbell.cluster.vital import OnHalt, begin
 from everbell.core.cluster import Command, Release, encode_command
 from everbell.errors import LogBroken, LogError
 from everbell.logs.port import Log
@@ -20,7 +20,7 @@ _AGAIN_S = 0.2
 class Appender:
     """Appends in the order in which it was told to."""
 
-    def __init__(self, log: Log, on_halt: Callable[[BaseException], None]) -> None:
+    def __init__(self, log: Log, on_halt: OnHalt) -> None:
         self._log = log
         self._on_halt = on_halt
         self._commands: deque[Command] = deque()
@@ -28,7 +28,7 @@ class Appender:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="everbell-appender")
+        self._task = begin(self._run(), "everbell-appender", self._on_halt)
 
     def append(self, *commands: Command) -> None:
         """Append these, after everything before them."""
@@ -56,9 +56,8 @@ class Appender:
                 command = self._commands[0]
                 try:
                     await self._log.append(encode_command(command))
-                except LogBroken as broken:
-                    self._on_halt(broken)
-                    return
+                except LogBroken:
+                    raise
                 except LogError:
                     await asyncio.sleep(_AGAIN_S)
                 else:

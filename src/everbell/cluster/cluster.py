@@ -25,7 +25,7 @@ from everbell.cluster.router import RoutedOperations
 from everbell.cluster.router_leases import RoutedLeases
 from everbell.cluster.settings import ClusterSettings
 from everbell.cluster.store_watch import StoreWatch
-from everbell.core.cluster import Command, Member, encode_command
+from everbell.core.cluster import Command, Member
 from everbell.core.cluster.view import ClusterView, view_of
 from everbell.engine.engine import Engine
 from everbell.entropy import Entropy
@@ -33,7 +33,7 @@ from everbell.errors import EverbellError
 from everbell.links.link import Serve
 from everbell.logs.port import Log
 
-_ORDER_S = 5.0
+_PLAYED_S = 5.0
 _HEARD_S = 2.0
 
 
@@ -102,7 +102,7 @@ class Cluster:
             if method != "played":
                 assert serve is not None, "whoever meets others serves them"
                 return await serve(method, arguments)
-            return node is not None and await node.player.saw(lambda value: value.index >= arguments[0], _ORDER_S)
+            return node is not None and await node.player.saw(lambda value: value.index >= arguments[0], _PLAYED_S)
 
         peers = TcpPeers(key, entropy, None if meeting is None else meeting.caller_tls)
         if meeting is not None and serve is not None:
@@ -143,9 +143,7 @@ class Cluster:
 
     async def write(self, command: Command) -> int:
         """The same, for who wants to know the index of the entry."""
-        index = await self._log.append(encode_command(command))
-        await self.node.player.saw(lambda value: value.index >= index, _ORDER_S)
-        return index
+        return await self.node.write(command)
 
     async def unheard(self, index: int) -> tuple[str, ...]:
         """Wait until all other nodes that may own something have played this entry; returns the names of those that do

@@ -13,6 +13,7 @@ from typing import Any
 
 from everbell.clock import Clock
 from everbell.cluster.settings import ClusterSettings
+from everbell.cluster.vital import OnHalt, begin
 from everbell.core.cluster import Ceded, Start, Stop
 from everbell.engine.engine import Engine
 from everbell.errors import Fenced, StoreError
@@ -29,7 +30,13 @@ class Keeper:
     """Runs the partitions that this incarnation owns."""
 
     def __init__(
-        self, engine: Engine, clock: Clock, settings: ClusterSettings, base_epoch: int, released: Released
+        self,
+        engine: Engine,
+        clock: Clock,
+        settings: ClusterSettings,
+        base_epoch: int,
+        released: Released,
+        on_halt: OnHalt,
     ) -> None:
         self._engine = engine
         self._clock = clock
@@ -37,6 +44,7 @@ class Keeper:
         self._base_epoch = base_epoch
         """What the store's epochs are ahead of the log's."""
         self._released = released
+        self._on_halt = on_halt
         self._wanted: dict[int, Start] = {}
         self._quiet_until_ms: dict[int, int] = {}
         """For partitions that were taken from a dead owner: until when that one's requests may be on their way."""
@@ -50,7 +58,7 @@ class Keeper:
         return max(self._settings.quiet_ms, self._engine.tenants.live_timeout_ms)
 
     def start(self) -> None:
-        self._runner = asyncio.get_running_loop().create_task(self._run(), name="everbell-keeper")
+        self._runner = begin(self._run(), "everbell-keeper", self._on_halt)
 
     async def stop(self) -> None:
         """Touch nothing any more."""
@@ -163,6 +171,6 @@ class Keeper:
         self._released(stops)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = begin(work, "everbell-hand-over", self._on_halt)
         self._hand_overs.add(task)
         task.add_done_callback(self._hand_overs.discard)

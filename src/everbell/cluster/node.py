@@ -25,6 +25,7 @@ from everbell.cluster.heartbeat import Heartbeat
 from everbell.cluster.keeper import Keeper
 from everbell.cluster.player import Player
 from everbell.cluster.settings import ClusterSettings
+from everbell.cluster.vital import OnHalt, begin
 from everbell.cluster.watches import Watches
 from everbell.core.cluster import (
     BackOff,
@@ -51,6 +52,7 @@ from everbell.core.cluster import (
     Value,
     Watch,
     effects,
+    encode_command,
     is_drained,
     reactions,
     report,
@@ -59,12 +61,13 @@ from everbell.core.cluster import (
 )
 from everbell.engine.engine import Engine
 from everbell.entropy import Entropy
-from everbell.errors import LogError, LogUnavailable, StoreError
+from everbell.errors import LogBroken, LogError, LogUnavailable, StoreError
 from everbell.logs.port import Log
 
 _log = logging.getLogger("everbell.cluster")
 
 _LEAVE_S = 3.0
+_WRITE_S = 5.0
 
 
 class ClusterNode:
@@ -80,7 +83,7 @@ class ClusterNode:
         addresses: tuple[str, ...],
         base_epoch: int,
         player: Player,
-        on_halt: Callable[[BaseException], None],
+        on_halt: OnHalt,
     ) -> None:
         self.me = ""
         """The present incarnation."""
@@ -97,7 +100,7 @@ class ClusterNode:
         self._addresses = addresses
         self.player = player
         self._appender = Appender(log, on_halt)
-        self._keeper = Keeper(engine, clock, settings, base_epoch, self._released)
+        self._keeper = Keeper(engine, clock, settings, base_epoch, self._released, on_halt)
         self._on_halt = on_halt
         self._heartbeat: Heartbeat | None = None
         self._watches = Watches(log, self._ended)
@@ -123,7 +126,7 @@ class ClusterNode:
         entropy: Entropy,
         settings: ClusterSettings,
         addresses: tuple[str, ...],
-        on_halt: Callable[[BaseException], None],
+        on_halt: OnHalt,
     ) -> ClusterNode:
         """Find or found the cluster, and begin to join it. Raises what the log raises, and `ClusterError`."""
         node: ClusterNode | None = None
@@ -174,6 +177,17 @@ class ClusterNode:
     def append(self, *commands: Command) -> None:
         """Ask for something in the log."""
         self._appender.append(*commands)
+
+    async def write(self, command: Command) -> int:
+        """The same, for who wants to know the index of the entry; returns when it was played here, unless that takes
+        long. Raises `LogError`."""
+        try:
+            index = await self._log.append(encode_command(command))
+        except LogBroken as broken:
+            self._on_halt(broken)
+            raise
+        await self.player.saw(lambda value: value.index >= index, _WRITE_S)
+        return index
 
     async def drain(self, timeout_s: float) -> bool:
         """Hand everything over to the others; False when the time passed first, or when there is nobody."""
@@ -374,6 +388,6 @@ class ClusterNode:
         ]
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = begin(work, "everbell-node", self._on_halt)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -7,16 +7,14 @@ it would be to disagree with the others.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from everbell.clock import Clock
+from everbell.cluster.vital import OnHalt, begin
 from everbell.core.cluster import NOTHING, Value, apply, decode_command, decode_value, encode_value
 from everbell.core.cluster.value import TRANSITIONS_MAX
-from everbell.errors import ClusterError, LogError, Trimmed
+from everbell.errors import LogBroken, LogError, Trimmed
 from everbell.logs.port import Log, Snapshot
-
-_log = logging.getLogger("everbell.cluster")
 
 _READ = 500
 _POLL_S = 1.0
@@ -29,9 +27,7 @@ Step = Callable[[Value, Value], None]
 class Player:
     """Keeps `value` at the end of the log."""
 
-    def __init__(
-        self, log: Log, clock: Clock, on_step: Step, on_halt: Callable[[BaseException], None], keep: int
-    ) -> None:
+    def __init__(self, log: Log, clock: Clock, on_step: Step, on_halt: OnHalt, keep: int) -> None:
         self.value = NOTHING
         self.seen_at_s = 0.0
         """When the end of the log was last seen, on the loop's clock."""
@@ -58,7 +54,7 @@ class Player:
 
     def start(self) -> None:
         """Follow the log from here on."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="everbell-player")
+        self._task = begin(self._run(), "everbell-player", self._on_halt)
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -84,16 +80,18 @@ class Player:
     async def _run(self) -> None:
         while True:
             try:
-                if not await self._play_some():
-                    await self._log.wait(self.value.index, _POLL_S)
-            except Trimmed:
-                await self._skip_ahead()
-            except ClusterError as halted:
-                _log.critical("this node stops playing the log: %s", halted)
-                self._on_halt(halted)
-                return
+                await self._go_on()
+            except LogBroken:
+                raise
             except LogError:
                 await asyncio.sleep(_AWAY_S)
+
+    async def _go_on(self) -> None:
+        try:
+            if not await self._play_some():
+                await self._log.wait(self.value.index, _POLL_S)
+        except Trimmed:
+            await self.catch_up()
 
     async def _play_some(self) -> bool:
         entries = await self._log.read(self.value.index, _READ)
@@ -105,12 +103,6 @@ class Player:
             self._saved = self.value.index
             await self._log.save(Snapshot(self.value.index, encode_value(self.value)), self._keep)
         return bool(entries)
-
-    async def _skip_ahead(self) -> None:
-        try:
-            await self.catch_up()
-        except LogError:
-            await asyncio.sleep(_AWAY_S)
 
     def _become(self, value: Value) -> None:
         before, self.value = self.value, value

@@ -30,7 +30,7 @@ from everbell.core.health import Health
 from everbell.core.time import format_instant
 from everbell.engine.engine import Engine
 from everbell.entropy import SystemEntropy
-from everbell.errors import StoreCorrupt
+from everbell.errors import ClusterError, StoreCorrupt
 from everbell.links.near import Near
 from everbell.logs.port import Log
 from everbell.server.access import ensure_operator, refuse_strangers
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from everbell.tracing import Tracing
 
 BROKEN_EXIT = 74
-"""The exit code after a store that failed: start again, and it recovers from its log."""
+"""The exit code after a store or a log that failed, or a fault of ours: start again, and it recovers."""
 CORRUPT_EXIT = 1
 """The exit code when stored bytes turn out to be damaged, as at the start: starting again would not help."""
 HALTED_EXIT = 78
@@ -174,7 +174,7 @@ class Node:
         if self._halted is None:
             return 0
         _log.critical("this node stops: %s", self._halted)
-        return HALTED_EXIT
+        return HALTED_EXIT if isinstance(self._halted, ClusterError) else BROKEN_EXIT
 
     def _halt(self, reason: BaseException) -> None:
         self._halted = reason

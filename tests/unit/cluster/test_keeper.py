@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+import pytest
+
 from everbell.cluster.keeper import Keeper
 from everbell.cluster.settings import ClusterSettings
 from everbell.core.cluster import Ceded, Start, Stop
@@ -32,7 +34,8 @@ class Scene:
         self.receiver = receiver
         self.engine = engine
         self.released: list[tuple[int, dict[int, int]]] = []
-        self.keeper = Keeper(engine, clock, SETTINGS, BASE, self._release)
+        self.halted: list[BaseException] = []
+        self.keeper = Keeper(engine, clock, SETTINGS, BASE, self._release, self.halted.append)
 
     def _release(self, epochs: Mapping[int, int]) -> None:
         self.released.append((self.clock.elapsed_ms(), dict(epochs)))
@@ -93,6 +96,23 @@ def test_a_partition_that_somebody_else_has_already_keeps_no_other_from_starting
         await asyncio.sleep(1)
         assert set(scene.engine.epochs) == {0, 2}
         assert scene.keeper.is_settled, "the log will say who has the other"
+
+    play(act)
+
+
+@pytest.mark.parametrize("method", ["take", "release"])
+def test_what_cannot_be_done_at_all_halts_the_node(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fault(*arguments: Any, **options: Any) -> None:
+        raise KeyError("a fault of ours")
+
+    async def act(scene: Scene) -> None:
+        monkeypatch.setattr(scene.engine, method, fault)
+        scene.keeper.want(Start(0, 5, True))
+        await asyncio.sleep(1)
+        scene.keeper.hand_over([Stop(0, 5)])
+        await asyncio.sleep(1)
+        assert [type(reason) for reason in scene.halted] == [KeyError]
+        monkeypatch.undo()
 
     play(act)
 

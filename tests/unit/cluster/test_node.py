@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from everbell.core.cluster import Drain, SetStrategy, Undrain, Weighted, encode_command
 from everbell.engine.port import Seen
-from everbell.errors import ClusterError
-from tests.unit.cluster.stage import LEASE_MS, PARTITIONS, QUIET_MS, Town, in_town
+from everbell.errors import ClusterError, LogBroken
+from tests.unit.cluster.stage import LEASE_MS, PARTITIONS, QUIET_MS, MoodyLog, Town, in_town
 
 EVERYTHING = set(range(PARTITIONS))
 
@@ -323,5 +325,25 @@ def test_all_leases_may_end_at_once() -> None:
         await asyncio.sleep(30)
         await town.settled()
         assert len(town.value.members) == 3
+
+    in_town(scene)
+
+
+def test_a_log_that_breaks_under_a_write_halts_the_node() -> None:
+    class Breaking(MoodyLog):
+        is_broken = False
+
+        async def append(self, data: bytes) -> int:
+            if self.is_broken:
+                raise LogBroken("an fsync failed")
+            return await super().append(data)
+
+    async def scene(town: Town) -> None:
+        log = Breaking(town.log)
+        one = await town.start("n1", log=log)
+        log.is_broken = True
+        with pytest.raises(LogBroken):
+            await one.node.write(Drain("n1"))
+        assert [type(reason) for reason in town.halted["n1"]] == [LogBroken]
 
     in_town(scene)

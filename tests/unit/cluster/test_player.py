@@ -17,9 +17,9 @@ from everbell.core.cluster import (
     encode_command,
     value_hash,
 )
-from everbell.errors import LogUnavailable, UnknownCommand
+from everbell.errors import LogBroken, LogUnavailable, UnknownCommand, UnknownSnapshot
 from everbell.logs.memory import MemoryLog, SharedLog
-from everbell.logs.port import Entry
+from everbell.logs.port import Entry, Snapshot
 from everbell.testing import VirtualClock, run_virtual
 
 FOUND = encode_command(Found("c", 4))
@@ -118,6 +118,55 @@ def test_an_unknown_command_halts_the_node() -> None:
         await asyncio.sleep(5)
         assert [type(reason) for reason in scene.halted] == [UnknownCommand]
         assert scene.player.value.index == 1
+        await scene.player.stop()
+
+    run_virtual(main)
+
+
+def test_a_snapshot_that_nobody_here_understands_halts_a_node_that_fell_behind() -> None:
+    async def main(clock: VirtualClock) -> None:
+        scene = Scene(clock)
+        await scene.log.append(FOUND)
+        await scene.player.catch_up()
+        scene.shared.entries, scene.shared.trimmed = [], 7
+        scene.shared.snapshot = Snapshot(7, b'{"from": "the future"}')
+        scene.player.start()
+        await asyncio.sleep(5)
+        assert [type(reason) for reason in scene.halted] == [UnknownSnapshot]
+        await scene.player.stop()
+
+    run_virtual(main)
+
+
+def test_a_node_that_cannot_do_what_an_entry_says_halts() -> None:
+    async def main(clock: VirtualClock) -> None:
+        halted: list[BaseException] = []
+
+        def step(before: Value, after: Value) -> None:
+            raise KeyError("a fault of ours")
+
+        log = SharedLog().handle()
+        player = Player(log, clock, step, halted.append, 10)
+        await log.append(FOUND)
+        player.start()
+        await asyncio.sleep(5)
+        assert [type(reason) for reason in halted] == [KeyError]
+        await player.stop()
+
+    run_virtual(main)
+
+
+def test_a_log_that_broke_halts_the_node() -> None:
+    class Broken(MemoryLog):
+        async def save(self, snapshot: Snapshot, keep: int) -> None:
+            raise LogBroken("the disk failed")
+
+    async def main(clock: VirtualClock) -> None:
+        scene = Scene(clock, keep=1, log=Broken(SharedLog()))
+        await scene.log.append(FOUND)
+        scene.player.start()
+        await asyncio.sleep(5)
+        assert [type(reason) for reason in scene.halted] == [LogBroken]
         await scene.player.stop()
 
     run_virtual(main)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from everbell.errors import ClusterError, LogBroken
 from everbell.logs.memory import SharedLog
-from everbell.server.node import Node, announce
+from everbell.server.node import BROKEN_EXIT, HALTED_EXIT, Node, announce
 from everbell.settings import Settings, SettingsError, load
 from everbell.stores.memory import MemoryStore
 
@@ -24,6 +25,29 @@ def test_an_address_in_use_is_named() -> None:
         node = Node(settings(listen=f"127.0.0.1:{port}"), MemoryStore(), SharedLog().handle())
         with pytest.raises(SettingsError, match=rf"--listen: 127\.0\.0\.1:{port} cannot be had: .*another port"):
             asyncio.run(node.run(lambda url: None))
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        (LogBroken("an fsync failed"), BROKEN_EXIT),
+        (KeyError("a fault of ours"), BROKEN_EXIT),
+        (ClusterError("another node has the name"), HALTED_EXIT),
+    ],
+)
+def test_a_node_that_halts_says_whether_another_start_helps(reason: BaseException, code: int) -> None:
+    class Idle:
+        broken = None
+
+        async def stop(self) -> bool:
+            return True
+
+    async def main() -> int:
+        node = Node(settings(), MemoryStore(), SharedLog().handle())
+        node._halt(reason)
+        return await node._give_up(Idle())  # type: ignore[arg-type]
+
+    assert asyncio.run(main()) == code
 
 
 def test_a_ready_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -240,6 +240,7 @@ class ClusterNode:
         """Begin a new life: a new incarnation with a lease of its own asks to join."""
         me = f"{self.settings.name}/{token(self._entropy)}"
         self._joined.clear()
+        self._left.clear()
         heartbeat = Heartbeat(self._log, self._clock, self.settings, me, self._renewed, lambda: self._lost_lease(me))
         await heartbeat.start()
         if heartbeat.is_lost:

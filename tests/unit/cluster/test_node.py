@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from everbell.core.cluster import Drain, SetStrategy, Undrain, Weighted, encode_command
+from everbell.core.cluster import Drain, Remove, SetStrategy, Undrain, Weighted, encode_command
 from everbell.engine.port import Seen
 from everbell.errors import ClusterError, LogBroken
 from tests.unit.cluster.stage import LEASE_MS, PARTITIONS, QUIET_MS, MoodyLog, Town, in_town
@@ -345,5 +345,25 @@ def test_a_log_that_breaks_under_a_write_halts_the_node() -> None:
         with pytest.raises(LogBroken):
             await one.node.write(Drain("n1"))
         assert [type(reason) for reason in town.halted["n1"]] == [LogBroken]
+
+    in_town(scene)
+
+
+def test_a_node_that_was_out_once_says_that_it_leaves_all_the_same() -> None:
+    class Slow(MoodyLog):
+        async def append(self, data: bytes) -> int:
+            await asyncio.sleep(0.2)
+            return await super().append(data)
+
+    async def scene(town: Town) -> None:
+        one = await town.start("n1", log=Slow(town.log))
+        two = await town.start("n2")
+        await town.settled()
+        await one.log.append(encode_command(Remove(one.node.me, by=two.node.me, reason="a clock jumped")))
+        await asyncio.sleep(5)
+        assert one.node.is_member
+        await town.settled()
+        assert await one.leave()
+        assert two.node.value.transitions[-1].kind == "leave"
 
     in_town(scene)

@@ -245,7 +245,7 @@ class EngineEnd(_Frames):
 
     async def _carry_out(self, ask: Ask) -> None:
         try:
-            result = await self._serve(ask.method, _ARGUMENTS[ask.method].decode(ask.arguments))
+            result = Raw(_encode(await self._serve(ask.method, _ARGUMENTS[ask.method].decode(ask.arguments))))
         except EverbellError as refused:
             self.send(Answer(ask.number, _NOTHING, pack_error(refused)))
         except Exception as error:
@@ -253,7 +253,7 @@ class EngineEnd(_Frames):
             _log.exception("a call of a gateway failed: %s", ask.method)
             self.send(Answer(ask.number, _NOTHING, pack_error(EverbellError(f"{ask.method} failed: {error!r}"))))
         else:
-            self.send(Answer(ask.number, Raw(_encode(result))))
+            self.send(Answer(ask.number, result))
 
 
 class GatewayEnd(_Frames):
@@ -282,8 +282,11 @@ class GatewayEnd(_Frames):
             return
         if answer.error is not None:
             future.set_exception(unpack_error(answer.error))
-        else:
+            return
+        try:
             future.set_result(_RESULTS[method].decode(answer.result))
+        except msgspec.MsgspecError:
+            future.set_exception(OutcomeUnknown(f"the answer to {method} is of another version: look, or ask again"))
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
@@ -304,9 +307,11 @@ def pack_error(error: EverbellError) -> tuple[str, str, str | int | None]:
 
 
 def unpack_error(packed: tuple[str, str, str | int | None]) -> EverbellError:
-    """The error at the other end."""
+    """The error at the other end. One that only a newer version knows becomes the root."""
     name, message, extra = packed
-    kind: Any = getattr(everbell.errors, name)
+    kind: Any = getattr(everbell.errors, name, None)
+    if kind is None:
+        return EverbellError(message)
     error = kind(message) if extra is None else kind(message, extra)
     assert isinstance(error, EverbellError)
     return error

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import Raw
 
 import everbell.errors
 from everbell.channels.http_message import HttpFailure
@@ -28,6 +29,7 @@ from everbell.errors import EverbellError, InvalidInput, NotFound, OutcomeUnknow
 from everbell.kafka.news import KafkaNews
 from everbell.links.link import (
     CALLS,
+    Answer,
     EngineEnd,
     GatewayEnd,
     PackedChange,
@@ -261,6 +263,31 @@ def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
     async def test(gateway: GatewayEnd, engine: EngineEnd) -> None:
         gateway.call("metrics").cancel()
         assert await gateway.call("metrics") == "up 1\n"
+
+    linked(serve, test)
+
+
+@pytest.mark.parametrize("answer", [Answer(1, Raw(b"\xa2up")), Answer(1, Raw(b"\xc0"), ("OfTheFuture", "no", 7))])
+def test_an_answer_that_is_not_understood_leaves_nobody_waiting(answer: Answer) -> None:
+    async def serve(name: str, given: tuple[Any, ...]) -> Any:
+        await asyncio.Event().wait()
+
+    async def test(gateway: GatewayEnd, engine: EngineEnd) -> None:
+        asked = gateway.call("counts")
+        gateway.frame(msgspec.msgpack.encode(answer))
+        with pytest.raises(EverbellError):
+            await asyncio.wait_for(asked, 5)
+
+    linked(serve, test)
+
+
+def test_what_cannot_be_sent_back_is_told_as_a_failure() -> None:
+    async def serve(name: str, given: tuple[Any, ...]) -> Any:
+        return 1 << 70
+
+    async def test(gateway: GatewayEnd, engine: EngineEnd) -> None:
+        with pytest.raises(EverbellError, match="counts failed"):
+            await asyncio.wait_for(gateway.call("counts"), 5)
 
     linked(serve, test)
 

@@ -20,7 +20,7 @@ from everbell.clock import Clock
 from everbell.cluster.handshake import key_of
 from everbell.cluster.node import ClusterNode
 from everbell.cluster.pauses import ClusterPauses
-from everbell.cluster.peers import CalledEnd, TcpPeers
+from everbell.cluster.peers import GREETING_S, CalledEnd, TcpPeers
 from everbell.cluster.router import RoutedOperations
 from everbell.cluster.router_leases import RoutedLeases
 from everbell.cluster.settings import ClusterSettings
@@ -108,10 +108,17 @@ class Cluster:
         if meeting is not None and serve is not None:
             listener = socket.create_server((meeting.host, meeting.port), family=_family(meeting.host))
             server = await asyncio.get_running_loop().create_server(
-                lambda: CalledEnd(served, key, entropy), sock=listener, ssl=meeting.called_tls
+                lambda: CalledEnd(served, key, entropy),
+                sock=listener,
+                ssl=meeting.called_tls,
+                ssl_handshake_timeout=None if meeting.called_tls is None else GREETING_S,
+                start_serving=False,
             )
             addresses = (meeting.advertise or _address(listener), http_url)
         node = await ClusterNode.start(log, engine, clock, entropy, settings, addresses, on_halt)
+        if server is not None:
+            # Not before there is a node: others may call at this address because of its last life.
+            await server.start_serving()
         node.on_members = peers.keep_only
         store_watch = StoreWatch(node, engine, peers, clock)
         store_watch.start()

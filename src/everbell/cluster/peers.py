@@ -32,6 +32,8 @@ CALLS = frozenset(
 _GREETING_BYTES_MAX = 256
 _HEAD_BYTES = 4
 _CONNECT_S = 2.0
+GREETING_S = 5.0
+"""How long a connection may take to prove that it is a node's."""
 _UNANSWERED_MS = 5_000
 _HELLO = msgspec.msgpack.Decoder(Hello)
 _PROOF = msgspec.msgpack.Decoder(Proof)
@@ -46,6 +48,16 @@ class CalledEnd(EngineEnd):
         self._nonce = entropy.nonce() + entropy.nonce()
         self._caller_nonce: bytes | None = None
         self._trusts = False
+        self._patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        # Whoever says nothing must not keep a place that costs it nothing.
+        self._patience = asyncio.get_running_loop().call_later(GREETING_S, self._refuse, "it said nothing for too long")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self._wait_no_more()
 
     def data_received(self, data: bytes) -> None:
         head = (bytes(self._buffer[:_HEAD_BYTES]) + data)[:_HEAD_BYTES]
@@ -72,8 +84,13 @@ class CalledEnd(EngineEnd):
         proof = _PROOF.decode(frame)
         if is_proof(key, "caller", self._caller_nonce, self._nonce, proof.signature):
             self._trusts = True
+            self._wait_no_more()
         else:
             self._refuse("it is not of this cluster, or has another cluster secret")
+
+    def _wait_no_more(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
 
     def _refuse(self, reason: str) -> None:
         if self.transport is not None and not self.transport.is_closing():
@@ -103,7 +120,7 @@ class CallerEnd(GatewayEnd):
         if self.trusted.done():
             self.transport.abort()  # Whoever wanted to call has given up.
             return
-        proof = _PROOF.decode(frame)
+        proof = _decoded_proof(frame)
         if not is_proof(self._key, "called", self._nonce, proof.nonce, proof.signature):
             self.trusted.set_exception(NotOwner("the node that answers there is not of this cluster"))
             self.transport.abort()
@@ -116,6 +133,13 @@ class CallerEnd(GatewayEnd):
         super().connection_lost(error)
         if not self.trusted.done():
             self.trusted.set_exception(NotOwner("the other node refused this one: check that both have one secret"))
+
+    def give_up(self) -> None:
+        """Let go of the connection, unless there is somebody at its other end whom we trust: a process that is stopped
+        takes connections and says nothing.
+        """
+        if self.transport is not None and not self._trusts:
+            self.transport.abort()
 
 
 class TcpPeer:
@@ -177,16 +201,25 @@ class TcpPeers:
             raise NotOwner(f"node {member.name} is not back yet; nothing of this request was done; try again")
         host, _, port = member.addresses[0].rpartition(":")
         loop = asyncio.get_running_loop()
+        link = CallerEnd(self._key(), self._entropy)
         try:
             async with asyncio.timeout(_CONNECT_S):
-                _, link = await loop.create_connection(
-                    lambda: CallerEnd(self._key(), self._entropy), host.strip("[]"), int(port), ssl=self._tls
-                )
+                await loop.create_connection(lambda: link, host.strip("[]"), int(port), ssl=self._tls)
                 await link.trusted
         except (OSError, TimeoutError) as error:
             raise NotOwner(f"node {member.name} cannot be reached; nothing of this request was done") from error
+        finally:
+            link.give_up()
         _give_up_soon(link)
         return TcpPeer(link)
+
+
+def _decoded_proof(frame: bytes) -> Proof:
+    """The proof in a frame; one that proves nothing, where there is something else in it."""
+    try:
+        return _PROOF.decode(frame)
+    except msgspec.MsgspecError:
+        return Proof(b"")
 
 
 def _give_up_soon(link: CallerEnd) -> None:

@@ -174,6 +174,62 @@ def test_a_node_that_goes_while_it_is_being_reached_cancels_nobody() -> None:
     met(act)
 
 
+def test_whoever_takes_connections_and_says_nothing_has_only_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everbell.cluster.peers._CONNECT_S", 0.01)
+
+    async def act(peers: TcpPeers, member: Member) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as frozen:
+            silent = Member("n3", "n3/x", (f"127.0.0.1:{frozen.getsockname()[1]}",))
+            for _ in range(3):
+                with pytest.raises(NotOwner, match="cannot be reached"):
+                    await peers.reach(silent)
+            for _ in range(3):
+                connection, _ = frozen.accept()
+                with connection:
+                    connection.settimeout(10)
+                    while await asyncio.to_thread(_said, connection):
+                        pass  # Its greeting, and then the end of it.
+
+    met(act)
+
+
+def _said(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(1_024)
+    except ConnectionResetError:
+        return b""
+
+
+@pytest.mark.parametrize("words", [b"", struct.pack(">I", 200) + b"and so on"])
+def test_a_stranger_who_says_nothing_is_not_waited_for(words: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everbell.cluster.peers.GREETING_S", 0.01)
+
+    async def act(peers: TcpPeers, member: Member) -> None:
+        host, _, port = member.addresses[0].rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(words)
+        assert await _rest(reader) == b""
+        writer.close()
+
+    met(act)
+
+
+def test_garbage_in_the_place_of_a_greeting_is_no_node() -> None:
+    async def act(peers: TcpPeers, member: Member) -> None:
+        async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(struct.pack(">I", 3) + b"\xc1\xc1\xc1")
+            await _rest(reader)
+            writer.close()
+
+        server = await asyncio.start_server(babble, "127.0.0.1", 0)
+        other = Member("n3", "n3/x", (f"127.0.0.1:{server.sockets[0].getsockname()[1]}",))
+        with pytest.raises(NotOwner, match="not of this cluster"):
+            await peers.reach(other)
+        server.close()
+
+    met(act)
+
+
 def test_a_proof_is_of_one_side_one_meeting_and_one_key() -> None:
     signature = sign(KEY, "caller", b"1", b"2")
     assert is_proof(KEY, "caller", b"1", b"2", signature)

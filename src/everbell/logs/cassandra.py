@@ -19,7 +19,7 @@ from itertools import takewhile
 from typing import Any, TypeVar
 
 from everbell.entropy import Entropy, SystemEntropy
-from everbell.errors import LogUnavailable, LogUncertain, LogUnusable, StoreError, StoreUnavailable, Trimmed
+from everbell.errors import LogError, LogUnavailable, LogUncertain, LogUnusable, StoreError, StoreUnavailable, Trimmed
 from everbell.logs.port import Entry, Snapshot, check_size
 from everbell.logs.signal import Signal
 from everbell.stores.cassandra_address import Address
@@ -230,7 +230,7 @@ class CassandraLog:
             ticket = self._news.ticket()
             try:
                 left_ms = await self._left_ms(member)
-            except LogUnavailable:
+            except LogError:
                 await asyncio.sleep(_RETRY_S)
             else:
                 await self._news.wait(ticket, min(left_ms / 1_000, _LOOK_S * 2))

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from everbell.errors import LogUnavailable, Trimmed
+from everbell.errors import LogError, Trimmed
 from everbell.logs.port import Entry, Snapshot, check_size
 from everbell.logs.postgres_failures import FAILURES, append_error
 from everbell.logs.postgres_link import Link, connect
@@ -139,7 +139,7 @@ class PostgresLog:
             ticket = self._news.ticket()
             try:
                 left_s = await self._left_s(member)
-            except LogUnavailable:
+            except LogError:
                 await asyncio.sleep(_RETRY_S)
             else:
                 await self._news.wait(ticket, min(left_s, _LOOK_S))

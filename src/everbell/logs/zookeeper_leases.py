@@ -18,7 +18,7 @@ from operator import methodcaller as call
 from typing import Any
 from urllib.parse import quote
 
-from everbell.errors import LogUnavailable
+from everbell.errors import LogError, LogUnavailable
 from everbell.logs.zookeeper_session import Session
 
 _TRIES = 5
@@ -136,7 +136,7 @@ class ZookeeperLeases:
             try:
                 if await self._stat(member) is None:
                     return
-            except LogUnavailable:
+            except LogError:
                 await asyncio.sleep(_RETRY_S)
             else:
                 await self._session.news.wait(ticket, _LOOK_S)

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import socket
 import sys
+from contextlib import suppress
 
 import msgspec
 import uvloop
@@ -15,6 +16,7 @@ from everbell.cluster.follower import PolicyFollower
 from everbell.core.health import Health
 from everbell.core.tenant import Tenants
 from everbell.entropy import SystemEntropy
+from everbell.errors import EverbellError
 from everbell.links.far import FarLeases, FarOperations
 from everbell.links.far_copies import FarKeys, FarPolicies
 from everbell.links.far_pauses import FarPauses
@@ -33,6 +35,7 @@ from everbell.server.process import collect_rarely
 from everbell.server.tls import renew_certificate, server_tls
 
 _LOOK_S = 1.0
+_ANSWER_S = 3.0
 _GRACE_S = 2.0
 
 
@@ -107,7 +110,13 @@ class Gateway:
     async def _keep_looking(self, link: GatewayEnd) -> None:
         while not link.lost.done():
             await asyncio.sleep(_LOOK_S)
-            await self._look(link)
+            silent = asyncio.get_running_loop().call_later(_ANSWER_S, self._miss_engine)
+            with suppress(EverbellError):  # It is in the engine's log, and what was said before it still stands.
+                await self._look(link)
+            silent.cancel()
+
+    def _miss_engine(self) -> None:
+        self._health = Health("away", "the engine behind this gateway does not answer", self._health.node)
 
     async def _look(self, link: GatewayEnd) -> None:
         self._health = await link.call("health")

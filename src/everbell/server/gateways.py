@@ -81,7 +81,8 @@ class Gateways:
     def renew_certificate(self) -> None:
         """Let them read the certificate again."""
         for process in self._processes:
-            process.send_signal(signal.SIGHUP)
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGHUP)
 
     async def stop(self, grace_s: float) -> None:
         """Ask them to end, as the engine has ended."""
@@ -101,7 +102,12 @@ class Gateways:
 
     async def _keep(self, number: int, started: asyncio.Event) -> None:
         while True:
-            process, link = await self._spawn(number)
+            try:
+                process, link = await self._spawn(number)
+            except OSError as wrong:
+                _log.error("a gateway cannot be started now (%s); trying again", wrong.strerror or wrong)
+                await asyncio.sleep(_RESTART_S)
+                continue
             self._processes.add(process)
             await link.linked
             started.set()
@@ -119,7 +125,7 @@ class Gateways:
         near, far = socket.socketpair()
         near.setblocking(False)
         loop = asyncio.get_running_loop()
-        _, link = await loop.connect_accepted_socket(lambda: EngineEnd(self._serve), near)
+        transport, link = await loop.connect_accepted_socket(lambda: EngineEnd(self._serve), near)
         plan = GatewayPlan(
             number,
             self._listener.fileno(),
@@ -138,14 +144,19 @@ class Gateways:
             settings.tenants.named,
             settings.kafka,
         )
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "everbell.server.gateway",
-            stdin=asyncio.subprocess.PIPE,
-            pass_fds=(self._listener.fileno(), far.fileno()),
-        )
-        far.close()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "everbell.server.gateway",
+                stdin=asyncio.subprocess.PIPE,
+                pass_fds=(self._listener.fileno(), far.fileno()),
+            )
+        except OSError:
+            transport.abort()
+            raise
+        finally:
+            far.close()
         assert process.stdin is not None
         process.stdin.write(msgspec.json.encode(plan))
         process.stdin.close()

@@ -33,23 +33,27 @@ class Link:
         self._well.set()
 
 
+def state_of(gateway: Gateway) -> str:
+    return gateway._health.state
+
+
 def test_a_gateway_is_not_ready_while_its_engine_is_silent() -> None:
     async def main(clock: VirtualClock) -> None:
         link: Any = Link()
         gateway = Gateway(None)  # type: ignore[arg-type]
         looking = asyncio.create_task(gateway._keep_looking(link))
         await asyncio.sleep(5)
-        assert gateway._health.state == "ready"
+        assert state_of(gateway) == "ready"
         link.mood = "silent"
         await asyncio.sleep(10)
-        assert gateway._health.state == "away"
+        assert state_of(gateway) == "away"
         assert "does not answer" in str(gateway._health.reason)
         asked = link.asked
         await asyncio.sleep(60)
         assert link.asked == asked, "it waits for the answer that it asked for"
         link.wake()
         await asyncio.sleep(5)
-        assert gateway._health.state == "ready"
+        assert state_of(gateway) == "ready"
         looking.cancel()
 
     run_virtual(main)
@@ -64,7 +68,7 @@ def test_a_question_that_failed_is_asked_again() -> None:
         await asyncio.sleep(5)
         link.mood = "well"
         await asyncio.sleep(5)
-        assert gateway._health.state == "ready"
+        assert state_of(gateway) == "ready"
         looking.cancel()
 
     run_virtual(main)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
+from collections.abc import Iterable
 
 from everbell.errors import ClusterError
+
+_log = logging.getLogger("everbell.cluster")
 
 
 def peer_tls(certificate: str, key: str, authority: str) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
@@ -13,20 +17,38 @@ def peer_tls(certificate: str, key: str, authority: str) -> tuple[ssl.SSLContext
         return None, None
     if not (certificate and key and authority):
         raise ClusterError("TLS between nodes needs all of --cluster-cert, --cluster-key and --cluster-ca")
+    called, caller = _context(ssl.PROTOCOL_TLS_SERVER), _context(ssl.PROTOCOL_TLS_CLIENT)
+    for context in (called, caller):
+        _load(context, certificate, key, authority)
+    return called, caller
+
+
+def renew_peer_tls(contexts: Iterable[ssl.SSLContext], certificate: str, key: str, authority: str) -> None:
+    """Read the files again: connections from now on go by the new ones. If they are no good, the old ones stay. An
+    authority that was trusted before is so until the next start.
+    """
     try:
-        return _context(ssl.PROTOCOL_TLS_SERVER, certificate, key, authority), _context(
-            ssl.PROTOCOL_TLS_CLIENT, certificate, key, authority
-        )
-    except (OSError, ssl.SSLError) as wrong:
-        raise ClusterError(f"TLS between nodes: {wrong}; check --cluster-cert, --cluster-key, --cluster-ca") from wrong
+        peer_tls(certificate, key, authority)  # On others first: a load that fails leaves half of each.
+        for context in contexts:
+            _load(context, certificate, key, authority)
+    except ClusterError as wrong:
+        _log.error("the certificate of this node was not renewed: %s", wrong)
+    else:
+        _log.info("read %s again", certificate)
 
 
-def _context(protocol: int, certificate: str, key: str, authority: str) -> ssl.SSLContext:
+def _context(protocol: int) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     # Members are known by their certificates' authority; their addresses change.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
-    context.load_cert_chain(certificate, key)
-    context.load_verify_locations(authority)
     return context
+
+
+def _load(context: ssl.SSLContext, certificate: str, key: str, authority: str) -> None:
+    try:
+        context.load_cert_chain(certificate, key)
+        context.load_verify_locations(authority)
+    except OSError as wrong:
+        raise ClusterError(f"TLS between nodes: {wrong}; check --cluster-cert, --cluster-key, --cluster-ca") from wrong

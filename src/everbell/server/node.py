@@ -25,7 +25,7 @@ from everbell.clock import SystemClock
 from everbell.cluster.cluster import Cluster, Meeting
 from everbell.cluster.keys import ClusterKeys
 from everbell.cluster.policies import ClusterPolicies
-from everbell.cluster.tls import peer_tls
+from everbell.cluster.tls import peer_tls, renew_peer_tls
 from everbell.core.health import Health
 from everbell.core.time import format_instant
 from everbell.engine.engine import Engine
@@ -91,6 +91,7 @@ class Node:
         self._stopping = False
         self._stop = asyncio.Event()
         self._tls: ssl.SSLContext | None = None
+        self._meeting: Meeting | None = None
         self._on_hangup: Callable[[], None] = lambda: None
 
     async def run(self, ready: Callable[[str], None]) -> int:
@@ -98,6 +99,7 @@ class Node:
         settings = self._settings
         listener = _listen(settings.host, settings.port)
         self._tls = server_tls(settings.tls)
+        self._meeting = meeting_of(settings)
         await refuse_strangers(settings, self._log, self._clock)
         self._watch_signals()
         pool = HttpPool(guard=Guard(settings.allow_targets), connections_per_host_max=_CONNECTIONS_PER_HOST)
@@ -152,7 +154,7 @@ class Node:
                 self._entropy,
                 self._settings.cluster,
                 self._halt,
-                meeting=meeting_of(self._settings),
+                meeting=self._meeting,
                 serve=near.serve,
                 http_url=url,
             )
@@ -253,8 +255,21 @@ class Node:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
+        if self._tls is not None or self._peer_tls:
+            loop.add_signal_handler(signal.SIGHUP, self._renew_certificates)
+
+    @property
+    def _peer_tls(self) -> list[ssl.SSLContext]:
+        """What this node uses with others."""
+        meeting = self._meeting
+        return [] if meeting is None else [tls for tls in (meeting.called_tls, meeting.caller_tls) if tls is not None]
+
+    def _renew_certificates(self) -> None:
         if self._tls is not None:
-            loop.add_signal_handler(signal.SIGHUP, lambda: self._on_hangup())
+            self._on_hangup()
+        if self._peer_tls:
+            meeting = self._settings.meeting
+            renew_peer_tls(self._peer_tls, meeting.certificate, meeting.key, meeting.authority)
 
 
 def meeting_of(settings: Settings) -> Meeting | None:

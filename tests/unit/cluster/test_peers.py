@@ -9,6 +9,7 @@ import struct
 import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from shutil import copyfile
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ import pytest
 
 from everbell.cluster.handshake import Hello, Proof, is_proof, key_of, sign
 from everbell.cluster.peers import CalledEnd, TcpPeers
-from everbell.cluster.tls import peer_tls
+from everbell.cluster.tls import peer_tls, renew_peer_tls
 from everbell.core.cluster import Member
 from everbell.entropy import SeededEntropy
 from everbell.errors import ClusterError, NotOwner, OutcomeUnknown, Overloaded
@@ -280,6 +281,35 @@ def test_a_certificate_of_another_authority_is_refused(certificates: Path, signe
     called, _ = _tls(certificates, "ours", "ours")
     _, caller = _tls(certificates, signed_by, authority)
     met(act, called_tls=called, caller_tls=caller)
+
+
+def test_a_certificate_can_be_renewed_while_nodes_run(certificates: Path, tmp_path: Path) -> None:
+    names = [str(tmp_path / name) for name in ("node.pem", "node.key", "authority.pem")]
+
+    def install(signed_by: str) -> None:
+        for name, file in zip((f"node-{signed_by}.pem", f"node-{signed_by}.key", "ours.pem"), names, strict=True):
+            copyfile(certificates / name, file)
+
+    def spoil() -> None:
+        Path(names[1]).write_text("half of it")
+
+    install("theirs")
+    mine = peer_tls(*names)
+    contexts = [context for context in mine if context is not None]
+
+    async def act(peers: TcpPeers, member: Member) -> None:
+        with pytest.raises(NotOwner):
+            await peers.reach(member)
+        spoil()
+        renew_peer_tls(contexts, *names)
+        with pytest.raises(NotOwner):
+            await peers.reach(member)
+        install("ours")
+        renew_peer_tls(contexts, *names)
+        assert await (await peers.reach(member)).leases.acknowledge("shop", "q", ["a"]) == ["a"]
+
+    called, _ = _tls(certificates, "ours", "ours")
+    met(act, called_tls=called, caller_tls=mine[1])
 
 
 def test_half_of_the_files_of_tls_are_too_few(tmp_path: Path) -> None:

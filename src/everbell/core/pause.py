@@ -168,10 +168,17 @@ def pauses_in(documents: Mapping[str, Policy]) -> tuple[list[Pause], list[str]]:
     for name, policy in documents.items():
         if name.startswith(DOCUMENTS):
             try:
-                pauses.append(_decode(policy.document))
-            except msgspec.MsgspecError:
+                pauses.append(_understood(policy.document))
+            except (msgspec.MsgspecError, InvalidInput):
                 unclear.append(name)
     return sorted(pauses, key=lambda pause: (pause.since_at, pause.place)), unclear
+
+
+def _understood(document: bytes) -> Pause:
+    pause = _decode(document)
+    if pause.what == "target":
+        _group_named(pause.name)
+    return pause
 
 
 def held_by(pauses: Iterable[Pause]) -> Held:

@@ -122,6 +122,8 @@ def test_every_thing_has_a_place_of_its_own_and_is_read_as_it_was_written(things
 def test_what_a_newer_version_wrote_is_named() -> None:
     place = place_of("shop", "key", "k")
     assert pauses_in({place: Policy(1, b'{"what": "phase of the moon"}')}) == ([], [place])
+    elsewhere = Pause("shop", "target", "carrier-pigeon://roof", 5, "nobody")
+    assert pauses_in({elsewhere.place: Policy(1, encode_pause(elsewhere))}) == ([], [elsewhere.place])
 
 
 def test_labels() -> None:

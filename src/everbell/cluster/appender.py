@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 
 from everbell.cluster.vital import OnHalt, begin
 from everbell.core.cluster import Command, Release, encode_command
@@ -15,6 +16,8 @@ from everbell.errors import LogBroken, LogError
 from everbell.logs.port import Log
 
 _AGAIN_S = 0.2
+_RELEASED_AT_ONCE = 8_192
+"""How many partitions one release names at most: an entry of the log has a size that it may not pass."""
 
 
 class Appender:
@@ -67,8 +70,17 @@ class Appender:
             await self._wake.wait()
 
 
+def releases(owner: str, epochs: Mapping[int, int]) -> list[Release]:
+    """What says that partitions were let go of, in as many entries as it takes."""
+    let_go = list(epochs.items())
+    starts = range(0, len(let_go), _RELEASED_AT_ONCE)
+    return [Release(owner, dict(let_go[start : start + _RELEASED_AT_ONCE])) for start in starts]
+
+
 def _joint(one: Command, other: Command) -> Release | None:
     """Two releases as one; None if they are to stay two."""
     if not isinstance(one, Release) or not isinstance(other, Release) or one.owner != other.owner:
         return None
-    return Release(one.owner, one.epochs | other.epochs) if one.epochs.keys().isdisjoint(other.epochs) else None
+    epochs = one.epochs | other.epochs
+    fits = len(epochs) == len(one.epochs) + len(other.epochs) <= _RELEASED_AT_ONCE
+    return Release(one.owner, epochs) if fits else None

@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, assert_never
 
 from everbell.clock import Clock
-from everbell.cluster.appender import Appender
+from everbell.cluster.appender import Appender, releases
 from everbell.cluster.backoff import Backoff
 from everbell.cluster.entrance import Entrance
 from everbell.cluster.follower import DocumentFollower
@@ -43,7 +43,6 @@ from everbell.core.cluster import (
     NameTaken,
     PolicyChanged,
     PrepareJoin,
-    Release,
     Remove,
     Start,
     Stop,
@@ -376,9 +375,9 @@ class ClusterNode:
             _log.warning("the lease of %s ended", incarnation)
             self.append(report(self.me, incarnation))
 
-    def _released(self, epochs: Any) -> None:
+    def _released(self, epochs: Mapping[int, int]) -> None:
         if self.me:
-            self.append(Release(self.me, dict(epochs)))
+            self.append(*releases(self.me, epochs))
 
     def others(self) -> list[Member]:
         """Who else can own partitions."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from everbell.cluster.appender import Appender
+from everbell.cluster.appender import Appender, releases
 from everbell.core.cluster import Drain, Release, Undrain, decode_command
+from everbell.core.cluster.apply import PARTITIONS_MAX
 from everbell.errors import LogBroken, LogUncertain
 from everbell.logs.memory import MemoryLog, SharedLog
 from everbell.testing import VirtualClock, run_virtual
@@ -93,6 +94,24 @@ def test_releases_that_wait_become_one() -> None:
             Release("me", {4: 7}),
             Release("other", {5: 7}),
         ]
+        await appender.stop()
+
+    run_virtual(main)
+
+
+def test_releases_of_the_most_partitions_that_there_can_be_fit_into_entries() -> None:
+    async def main(clock: VirtualClock) -> None:
+        shared = SharedLog()
+        appender = Appender(shared.handle(), not_halted)
+        appender.append(ONE, *releases("n1/x", dict.fromkeys(range(PARTITIONS_MAX), 10**12)))
+        appender.append(*(Release("n2/x", {number: 10**12}) for number in range(10_000)))
+        appender.start()
+        await asyncio.sleep(5)
+        [_, *made] = appended(shared)
+        for owner, count in (("n1/x", PARTITIONS_MAX), ("n2/x", 10_000)):
+            own = [each for each in made if isinstance(each, Release) and each.owner == owner]
+            assert sorted(number for each in own for number in each.epochs) == list(range(count))
+        assert len(made) < 100
         await appender.stop()
 
     run_virtual(main)

@@ -123,7 +123,7 @@ def _decoded(name: str, policy: Policy) -> AccessKey:
         return _DECODER.decode(policy.document)
     except msgspec.MsgspecError:
         note = "a newer version made this key; this node does not understand it"
-        return AccessKey(name.removeprefix(DOCUMENTS), _NO_DIGEST, "", (), 0, note, revoked_at=0)
+        return AccessKey(name.removeprefix(DOCUMENTS), _NO_DIGEST, "", (), 0, note)
 
 
 class Keyring:
@@ -139,11 +139,13 @@ class Keyring:
 
     def revocable(self, key_id: str) -> AccessKey:
         """The key of this id, if it may be revoked, or was already. Raises `NotFound`, and `Conflict` for the last
-        operator's: nobody would be left who may make another.
+        operator's: nobody would be left who may make another; and for one that is not understood here.
         """
         key = self._by_id.get(key_id)
         if key is None:
             raise NotFound(f"there is no key {key_id[:64]!r}")
+        if not key.scopes:
+            raise Conflict("a newer version made this key, and counts it: ask a node of that version to revoke it")
         if self.operators == (key,):
             raise Conflict("this is the last operator's key: make another before you revoke it")
         return key

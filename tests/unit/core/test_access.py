@@ -164,3 +164,6 @@ def test_a_key_that_a_newer_version_made_opens_nothing_and_is_listed() -> None:
 
     assert listed.id == key.id
     assert Keyring([listed]).find(f"Bearer {text}") is None
+    with pytest.raises(Conflict, match="newer version"):
+        Keyring([listed]).revocable(key.id)
+    assert listed.revoked_at is None, "where it is understood, it may well open something"

@@ -188,6 +188,8 @@ class Engine:
                     raise  # The scribe tries again: the same fence cannot be raised twice.
                 if not taken.done():
                     taken.set_exception(refused)
+                if sequence is not None:
+                    raise  # It ends the engine: what was taken could never be taken again, and would run nowhere.
                 return
             if taken.done():
                 return  # Whoever wanted them is gone.

@@ -15,7 +15,7 @@ from everbell.engine import lanes
 from everbell.engine.engine import Engine
 from everbell.engine.entry import until_settled
 from everbell.engine.partition import CLOCKS_APART_MS
-from everbell.errors import EverbellError, Fenced, NotOwner, StoreFull, StoreUnavailable
+from everbell.errors import EverbellError, Fenced, NotOwner, StoreCorrupt, StoreFull, StoreUnavailable
 from everbell.stores.port import SEQUENCES_AT_ONCE, Counts
 from tests.unit.engine.stage import FAILED, Receiver, Stage, SteadyEntropy, play
 
@@ -457,6 +457,22 @@ def test_a_lower_epoch_takes_nothing() -> None:
 
 async def change_tags(stage: Stage, event: Event) -> None:
     await stage.engine.operations.change("default", event.id, {"tags": ("changed",)}, None)
+
+
+def test_a_take_over_that_fails_after_the_fence_was_raised_ends_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same epoch cannot be put in force again, so nobody could run what it took."""
+
+    async def damaged(*arguments: Any) -> Any:
+        raise StoreCorrupt("a mark cannot be read")
+
+    async def scene(heirs: Heirs) -> None:
+        monkeypatch.setattr(heirs.stage.store, "blocked", damaged)
+        with pytest.raises(StoreCorrupt):
+            await heirs.take()
+        await asyncio.sleep(1)
+        assert isinstance(heirs.next.broken, StoreCorrupt)
+
+    play_heirs(scene)
 
 
 def test_a_page_that_is_being_read_when_the_release_begins_is_not_brought_to_memory(

@@ -43,6 +43,20 @@ def read_listen(text: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
+def read_advertised(text: str) -> str:
+    """An address that others can reach, `HOST:PORT`, or nothing."""
+    if not text:
+        return text
+    host, port = text.rpartition(":")[0], read_listen(text)[1]
+    try:
+        is_host = bool(host.encode("idna"))
+    except UnicodeError:
+        is_host = False
+    if not is_host or not port:
+        raise InvalidInput(f"{text!r} is no address that others can reach; write HOST:PORT, such as n1.example:7000")
+    return text
+
+
 def read_networks(text: str) -> tuple[Network, ...]:
     """Networks, with commas between them."""
     try:

@@ -39,6 +39,7 @@ from everbell.setting import (
     Setting,
     number_reader,
     one_of_reader,
+    read_advertised,
     read_lease,
     read_level,
     read_listen,
@@ -108,7 +109,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("gateway_only", "false", read_switch, "take requests and own nothing"),
     Setting("lease", "2500ms", read_lease, "how long a node that says nothing is taken for alive", "TIME"),
     Setting("peers_listen", "127.0.0.1:0", read_listen, "where other nodes reach this one", "HOST:PORT"),
-    Setting("advertise", "", str, "what to tell other nodes, where it is not what this one sees", "HOST:PORT"),
+    Setting(
+        "advertise", "", read_advertised, "what to tell other nodes, where it is not what this one sees", "HOST:PORT"
+    ),
     Setting("cluster_secret", "", str, "what all nodes of a cluster have to know", "TEXT"),
     Setting("cluster_cert", "", str, "TLS between nodes: this node's certificate", "FILE"),
     Setting("cluster_key", "", str, "its private key", "FILE"),

@@ -74,6 +74,11 @@ def test_being_open_beyond_loopback_has_to_be_insisted_on(listen: str) -> None:
     assert load({"listen": listen, "insecure": "true"}, {}, None).may_be_open
 
 
+@pytest.mark.parametrize("address", ["", "n1.example:7000", "10.0.0.7:1", "[fd00::7]:65535"])
+def test_what_others_can_reach_is_told_as_it_is(address: str) -> None:
+    assert load({"advertise": address}, {}, None).meeting.advertise == address
+
+
 @pytest.mark.parametrize("listen", ["127.0.0.1:1", "127.9.9.9:1", "localhost:1", "[::1]:1", ":1"])
 def test_loopback_needs_no_insisting_and_may_be_delivered_to(listen: str) -> None:
     settings = load({"listen": listen}, {}, None)
@@ -118,6 +123,11 @@ def test_variables_of_others_and_of_the_client_are_left_alone() -> None:
     [
         ("listen", "8420x"),
         ("listen", "localhost:99999"),
+        ("advertise", "n1.example"),
+        ("advertise", "n1.example:http"),
+        ("advertise", "n1.example:0"),
+        ("advertise", ":7000"),
+        ("advertise", "n1..example:7000"),
         ("gateways", "many"),
         ("gateways", "65"),
         ("memory", "lots"),

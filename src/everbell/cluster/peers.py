@@ -206,7 +206,7 @@ class TcpPeers:
             async with asyncio.timeout(_CONNECT_S):
                 await loop.create_connection(lambda: link, host.strip("[]"), int(port), ssl=self._tls)
                 await link.trusted
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, ValueError) as error:  # The last one: what it told is no address.
             raise NotOwner(f"node {member.name} cannot be reached; nothing of this request was done") from error
         finally:
             link.give_up()

@@ -139,6 +139,15 @@ def test_a_node_that_is_not_there_cannot_be_reached() -> None:
     met(act)
 
 
+@pytest.mark.parametrize("address", ["n3.example", "n3.example:http", "n3..example:80", ""])
+def test_a_member_with_an_address_that_is_none_cannot_be_reached(address: str) -> None:
+    async def act(peers: TcpPeers, member: Member) -> None:
+        with pytest.raises(NotOwner, match="n3 cannot be reached"):
+            await peers.reach(Member("n3", "n3/x", (address,)))
+
+    met(act)
+
+
 def test_a_member_without_an_address_cannot_be_reached() -> None:
     async def act(peers: TcpPeers, member: Member) -> None:
         for _ in range(2):

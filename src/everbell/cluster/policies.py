@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from everbell.cluster.player import Player
 from everbell.core.cluster import Command, DropPolicy, Policy, SetPolicy, Value
 from everbell.core.tenant import is_tenant_name
-from everbell.errors import VersionMismatch
+from everbell.errors import OutcomeUnknown, VersionMismatch
 
 
 class ClusterPolicies:
@@ -34,7 +34,8 @@ class ClusterPolicies:
         return self._documents
 
     async def put(self, tenant: str, document: bytes, expected: int | None) -> int:
-        """Write a document, and return its version; it counts here by then. Raises `VersionMismatch`, `LogError`."""
+        """Write a document, and return its version; it counts here by then. Raises `VersionMismatch`, `LogError`, and
+        `OutcomeUnknown` when it is in the log and this node has not got there."""
         index = await self._write(SetPolicy(tenant, document, expected), tenant, expected)
         policy = self.documents().get(tenant)
         if policy is None or policy.version != index:
@@ -42,7 +43,7 @@ class ClusterPolicies:
         return index
 
     async def drop(self, tenant: str, expected: int | None) -> None:
-        """Delete a document. Raises `VersionMismatch`, `LogError`."""
+        """Delete a document. Raises the same."""
         await self._write(DropPolicy(tenant, expected), tenant, expected)
         if tenant in self.documents():
             raise _overtaken(tenant)
@@ -62,7 +63,10 @@ class ClusterPolicies:
         version = 0 if policy is None else policy.version
         if expected is not None and expected != version:
             raise VersionMismatch(f"the policy of {tenant!r} has version {version}, not {expected}: look again")
-        return await self._write_command(command)
+        index = await self._write_command(command)
+        if self._player.value.index < index:
+            raise OutcomeUnknown(f"whether the policy of {tenant!r} is changed is not known yet: look, or ask again")
+        return index
 
 
 def _overtaken(tenant: str) -> VersionMismatch:

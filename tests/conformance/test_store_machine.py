@@ -287,5 +287,6 @@ def test_random_programs_show_the_same_on_every_store(
     # As if every event were the four hundredth: what happens rarely has to happen here.
     monkeypatch.setattr("everbell.stores.rocksdb_fronts.ENDS_PER_LOOK", 1)
     monkeypatch.setattr("everbell.stores.rocksdb_fronts.BEHIND_MS", 0)
+    monkeypatch.setattr("everbell.stores.rocksdb_batch.RANGE_MIN", 1)
     monkeypatch.setattr("everbell.stores.cassandra.RETIRE_MS", 0)
     run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=30))

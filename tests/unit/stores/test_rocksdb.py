@@ -20,6 +20,7 @@ from everbell.errors import Fenced, StoreBroken, StoreCorrupt, StoreError, Store
 from everbell.stores.port import Add, Block, Change, Counts, Filter, Move
 from everbell.stores.rocksdb import RocksdbStore
 from everbell.stores.rocksdb_access import open_database, present, scan
+from everbell.stores.rocksdb_batch import RANGE_MIN
 from everbell.stores.rocksdb_keys import event_key, index_key
 from everbell.stores.rows import event_row
 from tests.conformance.stores import NOW, PARTITIONS, UNOWNED, event, find_all, finish, page_all, record
@@ -119,6 +120,27 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
         assert await store.sweep(FAR, 100) == 3
         rows = [key for key, _ in scan(store._db, b"\0", b"\xff")]
         assert rows == [b"Cshop", b"Mepochs", b"Msequence", b"Mshape"]
+
+    visit(tmp_path, step)
+
+
+@pytest.mark.parametrize("come_with_them", [False, True])
+def test_many_that_end_together_leave_no_mark_each_and_take_no_other_with_them(
+    tmp_path: Path, come_with_them: bool
+) -> None:
+    same = [event(sequence, partition=1) for sequence in range(1, 3 * RANGE_MIN)]
+    middle, last = same.pop(RANGE_MIN), same.pop()
+    later, beside = event(RANGE_MIN // 2, partition=1, due_in=1), event(RANGE_MIN // 2, partition=2)
+    stay = [middle, last, later, beside]
+    adds, ends = [Add(one) for one in (*same, *stay)], [finish(one) for one in same]
+
+    async def step(store: RocksdbStore) -> None:
+        for changes in [[*adds, *ends]] if come_with_them else [adds, ends]:
+            assert await store.apply(changes, UNOWNED) == {}
+        assert (await page_all(store, 1, FAR, 1_000))[0] == [middle, last, later]
+        assert (await page_all(store, 2, FAR, 1_000))[0] == [beside]
+        assert store._db.property_int_value("rocksdb.num-deletes-active-mem-table") == 0
+        assert [await store.get("shop", one.id) for one in same] == [record(one) for one in same]
 
     visit(tmp_path, step)
 

@@ -52,7 +52,8 @@ def test_promises_hold_in_clusters_without_operators(seed: int, monkeypatch: pyt
     ],
 )
 def test_sometimes(what: str) -> None:
-    assert any(run(seed).seen[what] for seed in SEEDS)
+    # What is seen in every fourth cluster may be missing in five: further ones are looked at only then.
+    assert any(run(seed).seen[what] for seed in range(SEEDS[0], SEEDS[0] + 20))
 
 
 @pytest.mark.parametrize(("safeguard", "rules", "options"), SAFEGUARDS, ids=[row[0].__name__ for row in SAFEGUARDS])

@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
+from everbell.core.allotment import Allotment
 from everbell.core.event import End, Event, Record
-from everbell.core.ids import make_id, partition_of
+from everbell.core.ids import NONCE_BYTES, make_id, partition_of
+from everbell.core.plain import Plain
+from everbell.core.spec import event_of
 from everbell.core.time import HOUR_MS
 from everbell.stores.cassandra import CassandraStore
 from everbell.stores.memory import MemoryStore
+from everbell.stores.parcel import Parcel, parcel_of
 from everbell.stores.port import Filter, Finish, Store
 from everbell.stores.postgres import PostgresStore
 from everbell.stores.rocksdb import RocksdbStore
@@ -74,6 +78,20 @@ def event(sequence: int, *, id: str | None = None, key: str | None = None, due_i
     fields = {"run_at": due_at, "to": "queue:q", "payload": b"{}", "created_at": NOW, **fields}
     event_id = id or make_id(due_at, sequence, partition, sequence.to_bytes(9, "big"))
     return Event(event_id, tenant, partition, sequence, due_at, key=key, **fields)
+
+
+def parcel(sequence: int, count: int, *, tenant: str = "shop", due_in: int = 0) -> tuple[Parcel, list[Event]]:
+    """Plain events that a gateway made rows of, and what they are."""
+    dues = [NOW + due_in + number % 3 for number in range(count)]
+    plain = Plain(dues, ["queue:q"] * count, [b"%d" % number for number in range(count)])
+    nonces = b"".join((sequence + number).to_bytes(NONCE_BYTES, "big") for number in range(count))
+    made, ids = parcel_of(tenant, plain, Allotment(sequence, count, tuple(range(PARTITIONS))), nonces, NOW)
+    places = [partition for run in made.runs for partition in [run.partition] * run.count]
+    events = [
+        event_of(draft, made_id, tenant, partition, sequence + number, NOW)
+        for number, (draft, made_id, partition) in enumerate(zip(plain.drafts(), ids, places, strict=True))
+    ]
+    return made, events
 
 
 def record(event: Event, status: End = "delivered") -> Record:

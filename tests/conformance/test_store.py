@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -29,7 +29,18 @@ from everbell.stores.port import (
     Store,
     Unblock,
 )
-from tests.conformance.stores import NOW, PARTITIONS, STORES, event, find_all, finish, page_all, page_without, record
+from tests.conformance.stores import (
+    NOW,
+    PARTITIONS,
+    STORES,
+    event,
+    find_all,
+    finish,
+    page_all,
+    page_without,
+    parcel,
+    record,
+)
 
 Epochs = Mapping[int, int]
 Scenario = Callable[[Store, Epochs], Awaitable[None]]
@@ -788,5 +799,45 @@ def test_much_is_applied_at_once(store: Store) -> None:
         for partition in range(PARTITIONS):
             found += (await page_all(store, partition, FAR, 300))[0]
         assert sorted(found, key=lambda e: e.sequence) == events
+
+    play(store, scenario)
+
+
+TAKES_PARCELS = [name for name in STORES if name in ("memory", "rocksdb")]
+"""Those that say so; the test below holds them, and the others, to it."""
+
+
+def test_stores_say_whether_they_take_parcels(store: Store, request: pytest.FixtureRequest) -> None:
+    assert store.takes_parcels == (request.node.callspec.params["store"] in TAKES_PARCELS)
+
+
+@pytest.mark.parametrize("store", TAKES_PARCELS, indirect=True)
+def test_a_parcel_is_the_events_in_it(store: Store) -> None:
+    made, events = parcel(60, 150)
+    beside = event(500, key="k")
+
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        assert await store.apply(cast(Any, [Add(beside), made]), epochs) == {}
+        for partition in range(PARTITIONS):
+            expected = [each for each in [*events, beside] if each.partition == partition]
+            assert (await page_all(store, partition, FAR, 7))[0] == sorted(expected, key=lambda e: e.position)
+        assert [await store.get("shop", each.id) for each in events] == events
+        assert (await store.counts())["shop"] == Counts(pending=151)
+        await make(store, epochs, *(finish(each) for each in events))
+        assert (await store.counts())["shop"] == Counts(pending=1, delivered=150)
+        assert [await store.get("shop", each.id) for each in events] == [record(each) for each in events]
+
+    play(store, scenario)
+
+
+@pytest.mark.parametrize("store", TAKES_PARCELS, indirect=True)
+def test_a_parcel_is_refused_as_a_whole_by_the_fence(store: Store) -> None:
+    made, events = parcel(60, 150)
+
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        await store.raise_fence({events[-1].partition: store.epoch + 1})
+        with pytest.raises(Fenced):
+            await store.apply(cast(Any, [made]), epochs)
+        assert [await store.get("shop", each.id) for each in events] == [None] * len(events)
 
     play(store, scenario)

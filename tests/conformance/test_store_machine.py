@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 from hypothesis import settings
@@ -38,6 +38,7 @@ from tests.conformance.stores import (
     open_crowded,
     openers,
     page_all,
+    parcel,
     record,
 )
 
@@ -128,6 +129,16 @@ class StoreMachine(RuleBasedStateMachine):
             if refusal is not None:
                 refusals[index] = refusal
         assert self.same(lambda store: store.apply(changes, self.claims())) == refusals
+
+    @rule(tenant=st.sampled_from(TENANTS), count=st.integers(1, 5), due_in=moments)
+    def apply_parcel(self, tenant: str, count: int, due_in: int) -> None:
+        made, events = parcel(self.sequence + 1, count, tenant=tenant, due_in=due_in)
+        self.sequence += count
+        adds = [Add(each) for each in events]
+        for add in adds:
+            self.model.make(add)
+            self.names.add((tenant, add.event.id))
+        self.same(lambda store: store.apply(cast(Any, [made] if store.takes_parcels else adds), self.claims()))
 
     @rule(data=st.data())
     def apply_too_late(self, data: st.DataObject) -> None:

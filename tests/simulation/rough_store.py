@@ -141,6 +141,7 @@ class RoughStore:
         self.epoch = server.inner.epoch
         self.group_changes = GROUP_CHANGES
         self.prepares = True
+        self.takes_parcels = False  # As the stores do that many nodes share.
         self._server = server
         self._inner = server.inner
         self._network = network

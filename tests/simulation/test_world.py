@@ -63,6 +63,11 @@ def test_promises_hold_through_pauses(seed: int) -> None:
     assert simulate(seed, changed(world_of(seed), pauses=20)).violations == []
 
 
+@pytest.mark.parametrize("seed", range(30_000, 30_040))
+def test_promises_hold_behind_a_gateway(seed: int) -> None:
+    assert simulate(seed, changed(world_of(seed), gateway=True, keyed=0.3)).violations == []
+
+
 def test_a_seed_says_everything() -> None:
     script = (
         "from tests.simulation.campaign import simulate_seed; print([simulate_seed(s).trace_hash for s in (1, 2, 3)])"
@@ -106,6 +111,11 @@ def no_marks_are_written(patch: Patch) -> None:
 def what_is_stored_is_never_pushed(patch: Patch) -> None:
     """Events that arrive behind the loader's front are not brought to memory."""
     patch.setattr(Partition, "covers", lambda self, event, near_at: False)
+
+
+def parcels_are_never_pushed(patch: Patch) -> None:
+    """Nobody looks whether something in a parcel is due soon."""
+    patch.setattr(Floor, "arrive_parcel", lambda self, parcel: None)
 
 
 def the_front_does_not_come_back(patch: Patch) -> None:
@@ -322,6 +332,7 @@ SAFEGUARDS: list[tuple[Safeguard, str, Options]] = [
     (no_key_is_known_to_be_marked, "order", Options()),
     (no_marks_are_written, "order", Options()),
     (what_is_stored_is_never_pushed, "lost", Options()),
+    (parcels_are_never_pushed, "lost", Options(gateway=True)),
     (the_front_does_not_come_back, "lost", Options()),
     (cancelled_events_ring_anyway, "cancelled", Options(cancels=0.5)),
     (bells_ring_early, "early", Options()),

@@ -17,15 +17,20 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from everbell.channels.port import Delivery
+from everbell.core.allotment import Allotment
 from everbell.core.event import Event, Repeat
+from everbell.core.ids import place_in
+from everbell.core.plain import Plain
 from everbell.core.retry import DELIVERED, Outcome, Retry
-from everbell.core.spec import Draft
+from everbell.core.spec import Draft, event_of
 from everbell.core.tenant import Tenant, Tenants
 from everbell.engine.engine import Engine, EngineSettings
+from everbell.engine.parceller import Parceller
 from everbell.engine.port import Seen as SeenEvent
 from everbell.entropy import SeededEntropy
 from everbell.errors import Conflict, EverbellError, NotFound, StoreFull
 from everbell.stores.memory import MemoryStore
+from everbell.stores.parcel import Parcel
 from everbell.stores.port import Change, Filter, Refusal, Store
 from everbell.testing import VirtualClock
 from tests.checker import Asked, Checker, Seen
@@ -33,6 +38,8 @@ from tests.simulation.pausing import Pausing, planned
 from tests.simulation.rough_store import GROUP_CHANGES
 
 HEALED_MINUTES = 180
+STOCK = 20
+"""How many places a gateway has in stock."""
 BLOCKING = Tenant(retry=Retry(8, 200, 5_000), in_flight=4)
 PARKING = Tenant("parking", retry=Retry(3, 200, 1_000), on_dead="park", in_flight=4)
 
@@ -70,6 +77,8 @@ class Options:
     """How many events ring in one turn of the loop."""
     grain_ms: int = 1
     """Due times lie on a grid of so many milliseconds: a coarse one makes herds, in which keys meet themselves."""
+    gateway: bool = False
+    """Whether plain events come through a gateway, which gave them their places before the engine hears of them."""
     pauses: int = 0
     """How often somebody pauses a tenant, a key or a target for a while."""
 
@@ -202,6 +211,31 @@ class Receiver:
         return Outcome("failed", "not now", 503), False, False
 
 
+class Gateway:
+    """What a gateway does with plain events: it has places in stock, and parcels are some time on their way."""
+
+    def __init__(self, engine: Engine, clock: VirtualClock, entropy: SeededEntropy) -> None:
+        self._engine = engine
+        self._stock: list[Allotment] = []
+        self._sent = 0
+        operations = engine.operations
+        parceller = Parceller(clock, entropy, self._places, self._send, operations.schedule_ids)
+        self.schedule_plain = parceller.schedule
+
+    def _places(self, count: int) -> Allotment | None:
+        if not self._stock:
+            allotment = self._engine._intake.allot(STOCK)
+            while allotment is not None and allotment.count:
+                places, allotment = allotment.cut(count)
+                self._stock.append(places)
+        return self._stock.pop() if self._stock else None
+
+    async def _send(self, parcel: Parcel) -> bool:
+        self._sent += 1
+        await asyncio.sleep(self._sent % 7 / 100)
+        return await self._engine.operations.take_in(parcel)
+
+
 class World:
     """Runs a workload through crashes, heals, drains, and asks the checker."""
 
@@ -307,6 +341,7 @@ class World:
         await engine.take(dict.fromkeys(range(store.partitions), store.epoch + 1))
         self._pausing.tell(engine)
         self._engine = engine
+        self._gateway = Gateway(engine, self.clock, self._entropy)
 
     def _broke(self, error: BaseException) -> None:
         self.broken.append(f"broken: {error!r}")
@@ -352,7 +387,7 @@ class World:
         asked = Asked(name, due_at, name.encode(), key, index, 3 if repeat else 1, 700 if repeat else 0)
         asked.tenant, asked.target = tenant, target
         self.checker.ask(asked)
-        (result,) = await self._engine.operations.schedule(tenant, [draft])
+        result = await self._schedule(self._engine, tenant, draft)
         self._watch()
         if isinstance(result, EverbellError):
             assert isinstance(result, StoreFull), result
@@ -371,6 +406,18 @@ class World:
         elif roll < self.options.cancels + self.options.moves + self.options.touches:
             await asyncio.sleep(pause_s)
             await self._touch(tenant, result)
+
+    async def _schedule(self, engine: Engine, tenant: str, draft: Draft) -> SeenEvent | EverbellError:
+        plain = Plain([draft.due_at], [draft.to], [draft.payload])
+        if not self.options.gateway or plain.drafts() != [draft]:
+            (result,) = await engine.operations.schedule(tenant, [draft])
+            return result
+        (made,) = await self._gateway.schedule_plain(tenant, plain)
+        if not isinstance(made, str):
+            return made
+        place = place_in(made)
+        assert place is not None
+        return SeenEvent(event_of(draft, made, tenant, place[2], place[1]), "scheduled", created=True)
 
     async def _cancel(self, tenant: str, result: SeenEvent, asked: Asked) -> None:
         if self._engine is None:

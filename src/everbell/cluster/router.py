@@ -13,9 +13,11 @@ from typing import Any, TypeVar
 
 from everbell.cluster.node import ClusterNode
 from everbell.cluster.port import Peers
+from everbell.core.allotment import Allotment
 from everbell.core.cluster import Value, slices_of
 from everbell.core.event import Event
 from everbell.core.ids import partition_in, place_in
+from everbell.core.plain import Plain
 from everbell.core.retry import Outcome
 from everbell.core.spec import Draft
 from everbell.engine.bulk import in_bulk
@@ -23,6 +25,7 @@ from everbell.engine.forecast import Forecast
 from everbell.engine.operations import Operations
 from everbell.engine.port import KeyLine, OperationsPort, Seen
 from everbell.errors import EverbellError, NotOwner, OutcomeUnknown, Overloaded
+from everbell.stores.parcel import Parcel
 from everbell.stores.port import Counts, Filter
 
 MOVE_S = 5.0
@@ -56,6 +59,20 @@ class RoutedOperations:
         if self._is_alone(self._node.value):
             return await self._near.schedule_ids(tenant, drafts)
         return await self._schedule(tenant, drafts, lambda there, some: there.schedule_ids(tenant, some))
+
+    async def schedule_plain(self, tenant: str, plain: Plain) -> list[str | Seen | EverbellError]:
+        """See the port."""
+        if self._is_alone(self._node.value):
+            return await self._near.schedule_plain(tenant, plain)
+        return await self.schedule_ids(tenant, plain.drafts())
+
+    async def allot(self, count: int) -> Allotment | None:
+        """See the port. With others, it may be one of them who owns something."""
+        return await self._near.allot(count) if self._is_alone(self._node.value) else None
+
+    async def take_in(self, parcel: Parcel) -> bool:
+        """See the port."""
+        return await self._near.take_in(parcel)
 
     async def _schedule(self, tenant: str, drafts: Sequence[Draft], ask: Ask) -> list[Any]:
         results: dict[int, Any] = {}

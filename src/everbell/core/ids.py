@@ -24,9 +24,11 @@ PREFIX = "ev_"
 NONCE_BYTES = 9
 SEQUENCE_MAX = (1 << 56) - 1
 
+DIGITS = 32
+"""How many characters follow the prefix."""
 _BYTES = 24
 _FEW = 24
-_LENGTH = len(PREFIX) + 32
+_LENGTH = len(PREFIX) + DIGITS
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _SORTED = b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 _ENCODE = bytes.maketrans(_BASE64, _SORTED)
@@ -53,20 +55,23 @@ def make_ids(dues: Sequence[int], first: int, partitions: Sequence[int], nonces:
             make_id(due_at, first + i, partitions[i], nonces[start : start + NONCE_BYTES])
             for i, (due_at, start) in enumerate(zip(dues, starts, strict=True))
         ]
-    table = bytearray(_BYTES * count)
-    columns = (
-        (struct.pack(f">{count}Q", *dues), 8, 6),
-        (struct.pack(f">{count}Q", *range(first, first + count)), 8, 7),
-        (struct.pack(f">{count}H", *partitions), 2, 2),
-        (nonces, NONCE_BYTES, NONCE_BYTES),
-    )
+    sequences = struct.pack(f">{count}Q", *range(first, first + count))
+    text = digits_of(
+        struct.pack(f">{count}Q", *dues), sequences, struct.pack(f">{count}H", *partitions), nonces
+    ).decode()
+    return [PREFIX + text[start : start + DIGITS] for start in range(0, DIGITS * count, DIGITS)]
+
+
+def digits_of(dues: bytes, sequences: bytes, partitions: bytes, nonces: bytes) -> bytes:
+    """What follows the prefix in each of many ids, one after the other; dues and sequences have 8 bytes each,
+    partitions 2."""
+    table = bytearray(_BYTES * (len(dues) // 8))
     column = 0
-    for cells, width, used in columns:
+    for cells, width, used in ((dues, 8, 6), (sequences, 8, 7), (partitions, 2, 2), (nonces, NONCE_BYTES, NONCE_BYTES)):
         for byte in range(width - used, width):
             table[column::_BYTES] = cells[byte::width]
             column += 1
-    text = b2a_base64(table, newline=False).translate(_ENCODE).decode()
-    return [PREFIX + text[start : start + 32] for start in range(0, 32 * count, 32)]
+    return b2a_base64(table, newline=False).translate(_ENCODE)
 
 
 def is_made(event_id: str) -> bool:

@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from everbell.errors import Overloaded, StoreError
-from everbell.stores.port import Change, Refusal
+from everbell.stores.parcel import Parcel
+from everbell.stores.port import Refusal, Write
 
 Done = Callable[[Mapping[int, Refusal] | StoreError], None]
 """Told when a unit was stored, with the refused changes by their index in the unit; or why it was not."""
@@ -25,12 +26,15 @@ class Unit:
     submitted have a `number`, by which reads know what they have to come after.
     """
 
-    __slots__ = ("changes", "done", "is_new", "must", "number")
+    __slots__ = ("changes", "done", "is_new", "must", "number", "size")
 
     def __init__(
-        self, changes: Sequence[Change], done: Done, *, must: bool, is_new: bool = False, number: int = 0
+        self, changes: Sequence[Write], done: Done, *, must: bool, is_new: bool = False, number: int = 0
     ) -> None:
         self.changes = changes
+        first = changes[0] if changes else None
+        self.size = len(first) if isinstance(first, Parcel) else len(changes)
+        """How many changes that is: a parcel comes alone, and each event in it counts."""
         self.done = done
         self.must = must
         self.is_new = is_new
@@ -44,7 +48,7 @@ class Group:
 
     def __init__(self, units: list[Unit]) -> None:
         self.units = units
-        self.changes: list[Change] = []
+        self.changes: list[Write] = []
         for unit in units:
             self.changes.extend(unit.changes)
 
@@ -69,19 +73,20 @@ class Backlog:
     @property
     def size(self) -> int:
         """How many changes wait."""
-        return self._intake_size + sum(len(unit.changes) for unit in self._units)
+        return self._intake_size + sum(unit.size for unit in self._units)
 
-    def submit(self, changes: Sequence[Change], done: Done, *, must: bool) -> None:
+    def submit(self, changes: Sequence[Write], done: Done, *, must: bool) -> None:
         """Changes of events that are known already."""
         self._submitted += 1
         self._units.append(Unit(changes, done, must=must, number=self._submitted))
 
-    def take_in(self, changes: Sequence[Change], done: Done) -> None:
+    def take_in(self, changes: Sequence[Write], done: Done) -> None:
         """New events. Raises `Overloaded` when too many are waiting."""
         if self._intake_size >= INTAKE_CHANGES_MAX:
             raise Overloaded("the store is too slow for what comes in; nothing of this request was stored")
-        self.intake.append(Unit(changes, done, must=False, is_new=True))
-        self._intake_size += len(changes)
+        unit = Unit(changes, done, must=False, is_new=True)
+        self.intake.append(unit)
+        self._intake_size += unit.size
 
     def next_group(self, enough: int) -> Group:
         """What is written next: as many units as make `enough` changes."""
@@ -89,13 +94,13 @@ class Backlog:
         size = 0
         while self._units and size < enough:
             unit = self._units.popleft()
-            size += len(unit.changes)
+            size += unit.size
             units.append(unit)
         outcomes = size
         while self.intake and (size < enough or size == outcomes):  # One at least, however long a backlog takes.
             unit = self.intake.popleft()
-            size += len(unit.changes)
-            self._intake_size -= len(unit.changes)
+            size += unit.size
+            self._intake_size -= unit.size
             units.append(unit)
         return Group(units)
 
@@ -103,7 +108,7 @@ class Backlog:
         """Nothing of the group was written: its units are the first again."""
         for unit in reversed(group.units):
             (self.intake if unit.is_new else self._units).appendleft(unit)
-            self._intake_size += len(unit.changes) if unit.is_new else 0
+            self._intake_size += unit.size if unit.is_new else 0
 
     def stored(self, under_way: Group | None = None) -> int:
         """Up to which number all units are stored, or were refused, but for those of a group that is under way."""

@@ -114,9 +114,13 @@ class Engine:
         self._loader = Loader(store, clock, partitions, self._owned, floor, settings.lookahead_ms, settings.page_events)
         self._outcomes = outcomes = Outcomes(clock, entropy, scribe, floor, self._lanes, self.meter)
         quotas = Quotas(tenants, clock, store.counts)
-        self._intake = intake = Intake(clock, entropy, scribe, floor, self.meter, partitions, quotas)
+        self._intake = intake = Intake(
+            clock, entropy, scribe, floor, self.meter, partitions, quotas, takes_parcels=store.takes_parcels
+        )
         self.leases = Leases(queues, scribe, outcomes.flush)
-        self.operations = Operations(store, clock, tenants, partitions, floor, intake, scribe, self._lanes, self.meter)
+        self.operations = Operations(
+            store, clock, entropy, tenants, partitions, floor, intake, scribe, self._lanes, self.meter
+        )
         self.pauses = Pauses(clock, floor, self._lanes, self.dispatcher, queues)
         self.dispatcher.on_settled = outcomes.settled
         self.dispatcher.on_expired = outcomes.expired

@@ -23,6 +23,7 @@ from everbell.engine.entry import Entry, Phase, entry_of
 from everbell.engine.flow import EVENT_OVERHEAD_BYTES, Budget, Flow
 from everbell.engine.partition import Partition
 from everbell.errors import EverbellError
+from everbell.stores.parcel import Parcel
 
 _partition_of = attrgetter("partition")
 _run_at_of = attrgetter("run_at")
@@ -84,12 +85,26 @@ class Floor:
             first_at, last_at = min(map(_run_at_of, together)), max(map(_run_at_of, together))
             if position(last_at, SEQUENCE_MAX) <= partition.checkpoint:
                 self.admit_all(together, partition)
-            elif first_at > near_at and position(first_at, 0) > partition.checkpoint:
-                partition.expect(first_at)
-                if first_at < self.expected_at:
-                    self.on_early(first_at)
-            else:
+            elif not self._expects(partition, first_at, near_at):
                 self._arrive_each(together, partition, near_at)
+
+    def arrive_parcel(self, parcel: Parcel) -> None:
+        """The same for a parcel, of which only what may be near is read."""
+        near_at = self._near_at()
+        start = 0
+        for run in parcel.runs:
+            if not self._expects(self._partitions[run.partition], run.first_at, near_at):
+                self.arrive_all(parcel.events(start, start + run.count))
+            start += run.count
+
+    def _expects(self, partition: Partition, first_at: int, near_at: int) -> bool:
+        """Whether events that begin at this time are far, so that the loader will find them all."""
+        if first_at <= near_at or position(first_at, 0) <= partition.checkpoint:
+            return False
+        partition.expect(first_at)
+        if first_at < self.expected_at:
+            self.on_early(first_at)
+        return True
 
     def _arrive_each(self, events: Sequence[Event], partition: Partition, near_at: int) -> None:
         near: list[Event] = []

@@ -9,6 +9,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 from everbell.clock import Clock
+from everbell.core.allotment import RUN_BITS, Allotment
 from everbell.core.event import Event, Record
 from everbell.core.ids import Slices, make_ids, partition_in
 from everbell.core.letter import letter_of
@@ -21,13 +22,11 @@ from everbell.engine.quotas import Quotas
 from everbell.engine.scribe import GROUP_CHANGES_MAX, Scribe
 from everbell.entropy import Entropy
 from everbell.errors import EverbellError, NotOwner, StoreError, StoreUnavailable
+from everbell.stores.parcel import Parcel
 from everbell.stores.port import SEQUENCES_AT_ONCE, Add, Refusal
 
 if TYPE_CHECKING:
     from everbell.tracing import Tracing
-
-_RUN_BITS = 6
-"""Events without a key go to one partition in runs of 64, which lie together in the store, then to the next."""
 
 
 class Taken(Exception):
@@ -50,6 +49,8 @@ class Intake:
         meter: Meter,
         partitions: Sequence[Partition],
         quotas: Quotas,
+        *,
+        takes_parcels: bool,
     ) -> None:
         self._clock = clock
         self._nonces = entropy.nonces
@@ -58,6 +59,7 @@ class Intake:
         self._meter = meter
         self._partitions = partitions
         self._quotas = quotas
+        self._takes_parcels = takes_parcels
         self._owned: Sequence[Partition] = ()
         self._sequence = 0
         self._sequence_max = 0
@@ -78,6 +80,37 @@ class Intake:
     def needs_sequences(self) -> bool:
         """Whether it is time to ask the store for more."""
         return self._sequence_max - self._sequence < SEQUENCES_AT_ONCE // 2
+
+    def allot(self, count: int) -> Allotment | None:
+        """Places for new plain events. None: there are none to give, and they have to come as drafts."""
+        if not self._takes_parcels or self.slices or self.tracing is not None or not self._owned:
+            return None
+        first = self._sequence + 1
+        self._sequence += count
+        return Allotment(first, count, tuple(partition.index for partition in self._owned))
+
+    async def take_in(self, parcel: Parcel) -> bool:
+        """Store events at places that were allotted. False: nothing was stored, and they have to come as drafts, for
+        things have changed since. Raises `StoreError`, `Overloaded`."""
+        if self.slices or self.tracing is not None or self._quotas.bind(parcel.tenant) or not self._owns_all(parcel):
+            return False
+        future: asyncio.Future[bool | StoreError] = asyncio.get_running_loop().create_future()
+
+        def stored(refused: Mapping[int, Refusal] | StoreError) -> None:
+            if not refused:
+                self._meter.scheduled += len(parcel)
+                self._floor.arrive_parcel(parcel)
+            if not future.done():
+                future.set_result(refused if isinstance(refused, StoreError) else not refused)
+
+        self._scribe.take_in([parcel], stored)
+        result = await future
+        if isinstance(result, StoreError):
+            raise result.as_value()
+        return result
+
+    def _owns_all(self, parcel: Parcel) -> bool:
+        return all(self._partitions[run.partition].epoch for run in parcel.runs)
 
     def place_all(self, tenant: str, drafts: Sequence[Draft], now: int) -> list[Event]:
         """The events of drafts. The sequences are taken even if storing fails; gaps do not matter.
@@ -113,7 +146,7 @@ class Intake:
         if draft.id is not None:
             return self._owned_one(tenant, draft.id)
         if owned := self._owned_by(tenant) if self.slices else self._owned:
-            return owned[(sequence >> _RUN_BITS) % len(owned)].index
+            return owned[(sequence >> RUN_BITS) % len(owned)].index
         raise NotOwner("this node owns no partition at the moment; nothing of this request was stored")
 
     def _owned_by(self, tenant: str) -> Sequence[Partition]:

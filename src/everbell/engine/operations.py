@@ -10,9 +10,11 @@ from msgspec.structs import replace
 
 from everbell.channels.port import SmallDesk
 from everbell.clock import Clock
+from everbell.core.allotment import Allotment
 from everbell.core.amendment import amended
 from everbell.core.event import Event, Record, is_repeated, status_of
 from everbell.core.ids import partition_in
+from everbell.core.plain import Plain
 from everbell.core.retry import Outcome
 from everbell.core.spec import Draft, event_of
 from everbell.core.tenant import Tenant, Tenants
@@ -26,10 +28,13 @@ from everbell.engine.intake import Intake, Taken
 from everbell.engine.lanes import Lanes
 from everbell.engine.lines import look_at
 from everbell.engine.meter import Meter
+from everbell.engine.parceller import Parceller
 from everbell.engine.partition import Partition
 from everbell.engine.port import KeyLine, Seen
 from everbell.engine.scribe import Scribe
+from everbell.entropy import Entropy
 from everbell.errors import Conflict, EverbellError, Stopping, VersionMismatch
+from everbell.stores.parcel import Parcel
 from everbell.stores.port import Change, Counts, Filter, Finish, Move, Page, Store
 
 
@@ -40,6 +45,7 @@ class Operations:
         self,
         store: Store,
         clock: Clock,
+        entropy: Entropy,
         tenants: Tenants,
         partitions: Sequence[Partition],
         floor: Floor,
@@ -55,6 +61,7 @@ class Operations:
         self._lanes = lanes
         self._intake = intake
         self._edits = Edits(store, partitions, floor, scribe, lanes)
+        self._parceller = Parceller(clock, entropy, intake.allot, intake.take_in, self.schedule_ids)
         self._meter = meter
         self._partitions = partitions
         self._closed = False
@@ -83,6 +90,21 @@ class Operations:
             result.id if isinstance(result, Event) else self._not_made(result, draft)
             for result, draft in zip(results, drafts, strict=True)
         ]
+
+    async def schedule_plain(self, tenant: str, plain: Plain) -> list[str | Seen | EverbellError]:
+        """The same for plain events."""
+        self._check_open()
+        return await self._parceller.schedule(tenant, plain)
+
+    async def allot(self, count: int) -> Allotment | None:
+        """Places for new plain events. None: there are none to give, and they have to come as drafts."""
+        self._check_open()
+        return self._intake.allot(count)
+
+    async def take_in(self, parcel: Parcel) -> bool:
+        """Store events at such places. False: nothing was stored, and they have to come as drafts."""
+        self._check_open()
+        return await self._intake.take_in(parcel)
 
     async def get(self, tenant: str, event_id: str) -> Seen:
         """Raises `NotFound`."""

@@ -12,11 +12,14 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from everbell.channels.queue import Lease
+from everbell.core.allotment import Allotment
 from everbell.core.event import Event, Record, Status
+from everbell.core.plain import Plain
 from everbell.core.retry import Outcome
 from everbell.core.spec import Draft
 from everbell.engine.forecast import Forecast
 from everbell.errors import EverbellError
+from everbell.stores.parcel import Parcel
 from everbell.stores.port import Counts, Filter
 
 
@@ -50,6 +53,18 @@ class OperationsPort(Protocol):
 
     def schedule_ids(self, tenant: str, drafts: Sequence[Draft]) -> Awaitable[list[str | Seen | EverbellError]]:
         """The same, for callers who want to know no more of an event that was made than its id."""
+        ...
+
+    def schedule_plain(self, tenant: str, plain: Plain) -> Awaitable[list[str | Seen | EverbellError]]:
+        """The same for plain events."""
+        ...
+
+    async def allot(self, count: int) -> Allotment | None:
+        """Places for new plain events. None: there are none to give, and they have to come as drafts."""
+        ...
+
+    async def take_in(self, parcel: Parcel) -> bool:
+        """Store events at such places. False: nothing was stored, and they have to come as drafts."""
         ...
 
     async def get(self, tenant: str, event_id: str) -> Seen:

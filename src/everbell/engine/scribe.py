@@ -21,12 +21,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, cast
 
 from everbell.engine.backlog import Backlog, Done, Group
 from everbell.errors import Fenced, StoreBroken, StoreError, StoreFull, StoreUnavailable
-from everbell.stores.port import Change, Refusal, Store
-from everbell.stores.semantics import partition_of_change
+from everbell.stores.port import Change, Refusal, Store, Write
+from everbell.stores.semantics import partitions_of
 
 Read = Callable[[], Awaitable[object]]
 
@@ -98,14 +98,14 @@ class Scribe:
         self._gather = gather
         self._task = asyncio.get_running_loop().create_task(self._run(), name="everbell-scribe")
 
-    def submit(self, changes: Sequence[Change], done: Done, *, must: bool) -> None:
+    def submit(self, changes: Sequence[Write], done: Done, *, must: bool) -> None:
         """Store changes of events that are known already, and call back."""
         if self._broken is not None and not must:
             raise self._broken.as_value()
         self._backlog.submit(changes, done, must=must)
         self._wake.set()
 
-    def take_in(self, changes: Sequence[Change], done: Done) -> None:
+    def take_in(self, changes: Sequence[Write], done: Done) -> None:
         """Store new events, and call back.
 
         They come after everything else, so that a flood of them does not hold up what is under way. Raises
@@ -292,7 +292,7 @@ class Scribe:
             while not writing.done():
                 if self._ready is None and self._backlog.size >= enough // 2 and not self._is_crowded():
                     self._ready = following = self._backlog.next_group(enough)
-                    await self._store.prepare(following.changes)
+                    await self._store.prepare(cast(list[Change], following.changes))
                 else:
                     self._wake.clear()
                     await self._wake.wait()
@@ -340,13 +340,14 @@ class Scribe:
         if self._full is not None and self._left_s() > 0:
             raise self._full.as_value()
 
-    async def _apply(self, changes: list[Change]) -> Mapping[int, Refusal]:
+    async def _apply(self, changes: list[Write]) -> Mapping[int, Refusal]:
         """Write what belongs to partitions that are still owned here; the rest is refused."""
         try:
-            return await self._store.apply(changes, self._epochs)
+            # A store that takes no parcels is given none: `Intake.allot` gives nobody places for their events.
+            return await self._store.apply(cast(list[Change], changes), self._epochs)
         except Fenced as fenced:
             self._on_fenced(fenced.partitions)
-        kept = [index for index, change in enumerate(changes) if partition_of_change(change) in self._epochs]
+        kept = [index for index, change in enumerate(changes) if self._epochs.keys() >= set(partitions_of(change))]
         assert len(kept) < len(changes), "whoever is fenced no longer claims the partition"
         refused: dict[int, Refusal] = dict.fromkeys(set(range(len(changes))) - set(kept), Refusal(None))
         if kept:

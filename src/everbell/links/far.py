@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from everbell.channels.queue import Lease
+from everbell.core.allotment import Allotment
+from everbell.core.plain import Plain
 from everbell.core.retry import Outcome
 from everbell.core.spec import Draft, event_of
 from everbell.engine.forecast import Forecast
 from everbell.engine.port import KeyLine, Seen
 from everbell.errors import EverbellError
 from everbell.links.link import GatewayEnd, PackedChange, PackedLine, PackedSeen, Scheduled, unpack_error
+from everbell.stores.parcel import Parcel
 from everbell.stores.port import Counts, Filter
 
 PACK_DRAFTS = 1_000
@@ -88,6 +91,17 @@ class FarOperations:
         if len(pack.drafts) >= PACK_DRAFTS:
             self._send(self._packs.pop(tenant))
         return future
+
+    def schedule_plain(self, tenant: str, plain: Plain) -> Awaitable[Ids]:
+        return self.schedule_ids(tenant, plain.drafts())
+
+    async def allot(self, count: int) -> Allotment | None:
+        allotted: Allotment | None = await self._link.call("allot", count)
+        return allotted
+
+    async def take_in(self, parcel: Parcel) -> bool:
+        taken: bool = await self._link.call("take_in", parcel)
+        return taken
 
     async def get(self, tenant: str, event_id: str) -> Seen:
         return await self._see("get", tenant, event_id)

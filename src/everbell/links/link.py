@@ -19,6 +19,7 @@ from msgspec import Raw, Struct
 import everbell.errors
 from everbell.channels.queue import Lease
 from everbell.core.access import AccessKey
+from everbell.core.allotment import Allotment
 from everbell.core.cluster import Command, Policy
 from everbell.core.cluster.view import ClusterView
 from everbell.core.event import Event, Record, Repeat, Status
@@ -30,6 +31,7 @@ from everbell.engine.forecast import Forecast
 from everbell.engine.port import KeyLine, Seen
 from everbell.errors import EverbellError, InvalidInput, OutcomeUnknown, Overloaded
 from everbell.kafka.news import KafkaNews
+from everbell.stores.parcel import Parcel
 from everbell.stores.port import Counts, Filter
 
 _log = logging.getLogger("everbell.server")
@@ -135,6 +137,8 @@ class Call(Struct, frozen=True):
 
 CALLS: dict[str, Call] = {
     "schedule": Call(tuple[str, list[Draft]], Scheduled),
+    "allot": Call(tuple[int], Allotment | None),
+    "take_in": Call(tuple[Parcel], bool),
     "get": Call(tuple[str, str], PackedSeen),
     "find": Call(tuple[Filter, str | None, int], tuple[list[PackedSeen], str | None]),
     "counts": Call(tuple[()], dict[str, Counts]),

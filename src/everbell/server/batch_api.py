@@ -8,7 +8,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from everbell.core.spec import Draft, EventSpec, PlainSpec
+from everbell.core.plain import Plain, may_be_plain
+from everbell.core.spec import Draft, EventSpec
 from everbell.engine.port import OperationsPort, Seen
 from everbell.errors import Conflict, EverbellError, InvalidInput, Throttled
 from everbell.server.batch_body import read_batch, read_plain
@@ -54,8 +55,9 @@ class BatchApi:
         once, trace = once_id(request), trace_of(request)
         events_max = self._edge.policy(tenant).limits.batch_events
         # With a key or a trace of the request, every event gets an id or a trace.
-        plain = read_plain(request.body, events_max) if once is None and trace is None else None
-        batch = plain or read_batch(request.body, events_max)
+        if once is None and trace is None and (plain := await self._plain(request.body, tenant)) is not None:
+            return self._plain_answer(await self._operations.schedule_plain(tenant, plain))
+        batch = read_batch(request.body, events_max)
         places, drafts, errors = await self._drafts(batch, tenant, trace, once)
         ids: list[str | None] = [None] * len(batch)
         for place, result in zip(places, await self._scheduled(tenant, drafts), strict=True):
@@ -71,8 +73,29 @@ class BatchApi:
             _raise_if_not_at_fault(errors)
         return _answer(ids, errors)
 
+    async def _plain(self, body: bytes, tenant: str) -> Plain | None:
+        """A batch of nothing but plain events in which nothing is wrong; None for any other."""
+        policy = self._edge.policy(tenant)
+        specs = read_plain(body, policy.limits.batch_events) if may_be_plain(policy) else None
+        if specs is None:
+            return None
+        plain = Plain([], [], [])
+        for start in range(0, len(specs), _BREATH_EVENTS):
+            if start:
+                await asyncio.sleep(0)
+            if not self._edge.add_plain(plain, specs[start : start + _BREATH_EVENTS], policy):
+                return None
+        return plain
+
+    def _plain_answer(self, results: list[str | Seen | EverbellError]) -> Response:
+        ids = [result if isinstance(result, str) else None for result in results]
+        errors = {place: result for place, result in enumerate(results) if isinstance(result, EverbellError)}
+        if len(errors) == len(ids):
+            _raise_if_not_at_fault(errors)
+        return _answer(ids, errors)
+
     async def _drafts(
-        self, batch: Sequence[PlainSpec | InvalidInput], tenant: str, trace: str | None, once: str | None
+        self, batch: Sequence[EventSpec | InvalidInput], tenant: str, trace: str | None, once: str | None
     ) -> tuple[list[int], list[Draft], dict[int, EverbellError]]:
         """Where the good ones are, their drafts, and what is wrong with the others."""
         places: list[int] = []
@@ -88,7 +111,7 @@ class BatchApi:
                 if isinstance(spec, InvalidInput):
                     errors[place] = spec
                     continue
-                if once is not None and isinstance(spec, EventSpec) and spec.id is None:
+                if once is not None and spec.id is None:
                     spec.id = f"{once}:{place}"
                 try:
                     drafts.append(checked(spec, policy, now, trace))
@@ -101,7 +124,7 @@ class BatchApi:
         return await self._operations.schedule_ids(tenant, drafts) if drafts else []
 
 
-def _is_of(once: str, spec: PlainSpec | EverbellError) -> bool:
+def _is_of(once: str, spec: EventSpec | EverbellError) -> bool:
     """Whether an event got its id from the key of the request."""
     return isinstance(spec, EventSpec) and spec.id is not None and spec.id.startswith(once)
 

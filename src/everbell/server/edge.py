@@ -7,12 +7,13 @@ the trace that a request belongs to.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any
 
 from everbell.clock import Clock
-from everbell.core.spec import ChangeSpec, Draft, EventSpec, PlainSpec, changes_of, check_name, draft, plain_draft
+from everbell.core.plain import Plain, add_plain
+from everbell.core.spec import ChangeSpec, Draft, EventSpec, PlainSpec, changes_of, check_name, draft
 from everbell.core.target import group_of, kafka_place
 from everbell.core.tenant import Tenant, Tenants
 from everbell.errors import InvalidInput
@@ -37,11 +38,13 @@ class Edge:
         """The draft of one event."""
         return self.checked(spec, self.policy(tenant), self.now(), trace)
 
-    def checked(self, spec: PlainSpec, policy: Tenant, now: int, trace: str | None) -> Draft:
-        """The draft of one event of many. What belongs to a trace is no `PlainSpec`."""
+    def add_plain(self, plain: Plain, specs: Sequence[PlainSpec], policy: Tenant) -> bool:
+        """Check plain events of many, and add them; False when one of them is not plain, or wrong."""
+        return add_plain(plain, specs, policy, self._check_target)
+
+    def checked(self, spec: EventSpec, policy: Tenant, now: int, trace: str | None) -> Draft:
+        """The draft of one event of many."""
         try:
-            if not isinstance(spec, EventSpec):
-                return plain_draft(spec, policy, now, self._check_target)
             if trace is not None and spec.traceparent is None:
                 spec.traceparent = trace
             return draft(spec, policy, now, self._check_target)

@@ -19,6 +19,7 @@ from everbell.entropy import SystemEntropy
 from everbell.errors import EverbellError
 from everbell.links.far import FarLeases, FarOperations
 from everbell.links.far_copies import FarKeys, FarPolicies
+from everbell.links.far_parcels import GatewayOperations
 from everbell.links.far_pauses import FarPauses
 from everbell.links.link import GatewayEnd
 from everbell.log_lines import set_up_logging
@@ -64,7 +65,7 @@ class Gateway:
         tenants = Tenants(plan.default, plan.tenants)
         policies = FarPolicies(link, PolicyFollower(tenants).follow)
         await policies.fetch()
-        operations = FarOperations(link)
+        operations = GatewayOperations(link, clock, SystemEntropy())
         api = Api(
             operations,
             FarLeases(link),

@@ -64,6 +64,7 @@ class CassandraStore:
     epoch: int
     group_changes = 3_000
     prepares = False
+    takes_parcels = False
 
     def __init__(
         self,

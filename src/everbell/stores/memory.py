@@ -20,6 +20,7 @@ from everbell.core.ids import SEQUENCE_MAX, is_made
 from everbell.core.time import HOUR_MS
 from everbell.errors import StoreUnusable
 from everbell.stores.memory_find import Name, Shelves, search
+from everbell.stores.parcel import Parcel
 from everbell.stores.port import (
     Add,
     Block,
@@ -33,6 +34,7 @@ from everbell.stores.port import (
     Poison,
     Refusal,
     Unblock,
+    Write,
 )
 from everbell.stores.semantics import check_claim, check_fence, check_raise, is_current, is_left_out
 
@@ -42,6 +44,7 @@ class MemoryStore:
 
     group_changes = 1_000
     prepares = False
+    takes_parcels = True
 
     def __init__(self, partitions: int = 256) -> None:
         self.partitions = partitions
@@ -69,14 +72,17 @@ class MemoryStore:
         self._blocks += 1
         return self._blocks << 32
 
-    async def apply(self, changes: Sequence[Change], epochs: Mapping[int, int]) -> Mapping[int, Refusal]:
+    async def apply(self, changes: Sequence[Write], epochs: Mapping[int, int]) -> Mapping[int, Refusal]:
         """See the port."""
         check_fence(changes, epochs, self._epochs)
         outcomes = ((index, self._make(change)) for index, change in enumerate(changes))
         return {index: refusal for index, refusal in outcomes if refusal is not None}
 
-    def _make(self, change: Change) -> Refusal | None:
+    def _make(self, change: Write) -> Refusal | None:
         match change:
+            case Parcel():
+                for event in change.events():
+                    self._add(event)
             case Add():
                 return self._add(change.event)
             case Move():

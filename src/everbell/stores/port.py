@@ -22,6 +22,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from everbell.core.event import Event, Record, Status
+from everbell.stores.parcel import Parcel
 
 SEQUENCES_AT_ONCE = 1 << 32
 """How many sequences an owner gets when it takes partitions."""
@@ -82,6 +83,9 @@ class Unblock(Struct, frozen=True, gc=False):
 
 
 Change = Add | Move | Finish | Block | Unblock
+
+Write = Change | Parcel
+"""What may be written. Parcels are for stores that take them."""
 
 
 class Refusal(Struct, frozen=True):
@@ -171,6 +175,9 @@ class Store(Protocol):
 
     prepares: bool
     """Whether `prepare` does anything."""
+
+    takes_parcels: bool
+    """Whether `apply` takes `Parcel`s of new events beside the changes; if so, they are never refused."""
 
     async def claim(self, cluster: str) -> int:
         """Belong to a cluster, once and for all: the first that claims it.

@@ -50,6 +50,7 @@ class PostgresStore:
     epoch: int
     group_changes = 4_500
     prepares = True
+    takes_parcels = False
 
     def __init__(
         self,

@@ -27,7 +27,8 @@ from everbell.core.event import Event, Record, position
 from everbell.core.time import HOUR_MS
 from everbell.errors import StoreBroken, StoreCorrupt, StoreError, StoreFull, StoreUnusable
 from everbell.stores import rocksdb_keys as keys
-from everbell.stores.port import Add, Change, Counts, Filter, Found, Page, Poison, Refusal
+from everbell.stores.parcel import Parcel
+from everbell.stores.port import Add, Change, Counts, Filter, Found, Page, Poison, Refusal, Write
 from everbell.stores.rocksdb_access import open_database, reading, scan, store_error
 from everbell.stores.rocksdb_batch import Batch
 from everbell.stores.rocksdb_directory import Marker, claim, copy_log, free_bytes, log_bytes, mark, settle, sync_above
@@ -62,6 +63,7 @@ class RocksdbStore:
     epoch: int
     group_changes = 1_000
     prepares = False
+    takes_parcels = True
 
     def __init__(
         self,
@@ -143,7 +145,7 @@ class RocksdbStore:
             await self._sync()
             return self._last_sequence
 
-    async def apply(self, changes: Sequence[Change], epochs: Mapping[int, int]) -> Mapping[int, Refusal]:
+    async def apply(self, changes: Sequence[Write], epochs: Mapping[int, int]) -> Mapping[int, Refusal]:
         """See the port. Cancelling it leaves open whether the changes are made."""
         async with self._lock:
             self._check_writable()
@@ -271,9 +273,9 @@ class RocksdbStore:
         if self._stuck:
             self._reopen()
 
-    def _check_room(self, changes: Sequence[Change]) -> None:
+    def _check_room(self, changes: Sequence[Write]) -> None:
         free = self._free(self._directory)
-        if free < self._reserve_bytes and any(type(change) is Add and not change.follows for change in changes):
+        if free < self._reserve_bytes and any(map(_is_asked_for, changes)):
             raise StoreFull(
                 f"the disk of the store has {free >> 20} MiB left, and the last {self._reserve_bytes >> 20} MiB are "
                 "kept for events that are stored already: make room"
@@ -325,6 +327,11 @@ class RocksdbStore:
             self._db.close()
         self._db = open_database(self._directory, create=False)
         self._stuck = False
+
+
+def _is_asked_for(change: Write) -> bool:
+    """Whether it adds what users ask for, and what did not follow from what is stored already."""
+    return type(change) is Parcel or (type(change) is Add and not change.follows)
 
 
 def _shape(marker: Marker) -> bytes:

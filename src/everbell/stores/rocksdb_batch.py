@@ -9,6 +9,7 @@ Counts and the last sequence travel in the same batch as the changes that they c
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
@@ -17,7 +18,8 @@ from rocksdict import Rdict, WriteBatch
 from everbell.core.event import Event, Record
 from everbell.core.ids import PREFIX, is_made
 from everbell.stores import rocksdb_keys as keys
-from everbell.stores.port import Add, Block, Change, Finish, Move, Refusal, Unblock
+from everbell.stores.parcel import Parcel
+from everbell.stores.port import Add, Block, Change, Finish, Move, Refusal, Unblock, Write
 from everbell.stores.rocksdb_access import present
 from everbell.stores.rocksdb_fronts import Fronts
 from everbell.stores.rocksdb_rows import counts_row, number_row
@@ -54,7 +56,7 @@ class Batch:
     def __init__(
         self,
         db: Rdict,
-        changes: Sequence[Change],
+        changes: Sequence[Write],
         counts: Mapping[str, Tally],
         last_sequence: int,
         fronts: Fronts,
@@ -72,6 +74,7 @@ class Batch:
         """How many occurrences ended, and when the latest that was delivered rang."""
         self._db = db
         self._changes = changes
+        self._parcels: list[Parcel] = []
         self._rows: dict[bytes, bytes | None] = {}
         """What is to be written where; None: nothing is there any more."""
         self._run: _Run = (0, 0, 0, 0)
@@ -92,6 +95,9 @@ class Batch:
                 index = self._fill_adds(index, stop)
             elif type(change) is Finish:
                 index = self._fill_ends(index, stop)
+            elif isinstance(change, Parcel):
+                self._fill_parcel(change)
+                index += 1
             else:
                 self._change(index, change)
                 index += 1
@@ -137,6 +143,16 @@ class Batch:
                 self._add(index, event)
         self.last_sequence = max(last_sequence, self.last_sequence)
         return stop
+
+    def _fill_parcel(self, parcel: Parcel) -> None:
+        """Take in rows that are ready. No other change can be about the same ones, for nobody knows their ids yet."""
+        self._parcels.append(parcel)
+        fronts = self._fronts
+        for run in parcel.runs:
+            if run.first_at < fronts.at[run.partition]:
+                fronts.lower(run.partition, run.first_at)
+        self._tally(parcel.tenant)[PENDING] += len(parcel)
+        self.last_sequence = max(self.last_sequence, parcel.last_sequence)
 
     def _names(self, start: int, stop: int) -> dict[int, bytes]:
         """Where the index names the clients' ids among those that are added next."""
@@ -217,6 +233,8 @@ class Batch:
                 delete(key)
             else:
                 put(key, row)
+        for parcel in self._parcels:
+            deque(map(put, parcel.keys, parcel.rows), maxlen=0)
         for begin, end in ranges:  # After the rows, for an event may come and go in one batch.
             batch.delete_range(begin, end)
         return batch

@@ -38,6 +38,9 @@ PLACE_BYTES = _WITHIN.size
 place_key = _PLACE.pack
 """`place_key(b"E", partition, run_at, sequence)`: the hot path spells it out, this saves it a call."""
 
+SCHEDULED_KEY_BYTES = _PLACE.size
+"""How long the key of a scheduled event is."""
+
 SEQUENCE_KEY = b"Msequence"
 EPOCHS_KEY = b"Mepochs"
 FRONTS_KEY = b"Mfronts"

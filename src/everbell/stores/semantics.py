@@ -22,7 +22,8 @@ from everbell.core.event import End, Event, Record, status_of
 from everbell.core.ids import make_id
 from everbell.core.target import stem_of
 from everbell.errors import Fenced, InvalidInput, StoreUnusable
-from everbell.stores.port import Add, Change, Filter, Finish, Move
+from everbell.stores.parcel import Parcel
+from everbell.stores.port import Add, Change, Filter, Finish, Move, Write
 
 Space = Literal["E", "W", "D", "H"]
 
@@ -72,6 +73,13 @@ def partition_of_change(change: Change) -> int:
     return change.before.partition if isinstance(change, (Move, Finish)) else change.partition
 
 
+def partitions_of(write: Write) -> Collection[int]:
+    """The partitions whose owner may write it."""
+    if isinstance(write, Parcel):
+        return {run.partition for run in write.runs}
+    return (partition_of_change(write),)
+
+
 def tenant_of_change(change: Change) -> str:
     """The tenant whose event or key the change is about."""
     if isinstance(change, Add):
@@ -79,11 +87,11 @@ def tenant_of_change(change: Change) -> str:
     return change.before.tenant if isinstance(change, (Move, Finish)) else change.tenant
 
 
-def check_fence(changes: Sequence[Change], claimed: Mapping[int, int], in_force: Mapping[int, int]) -> None:
+def check_fence(changes: Sequence[Write], claimed: Mapping[int, int], in_force: Mapping[int, int]) -> None:
     """Raise `Fenced` unless the epochs that a writer claims are in force for every partition that it writes to."""
     if claimed == in_force:
         return
-    partitions = {partition_of_change(change) for change in changes}
+    partitions = {partition for change in changes for partition in partitions_of(change)}
     raise_if_fenced(sorted(p for p in partitions if claimed.get(p) != in_force.get(p)))
 
 

@@ -10,7 +10,8 @@ from collections.abc import Container, Sequence
 from typing import assert_never
 
 from everbell.core.event import Event, Record
-from everbell.stores.port import Add, Block, Change, Finish, Move, Unblock
+from everbell.stores.parcel import Parcel
+from everbell.stores.port import Add, Block, Finish, Move, Unblock, Write
 
 Stored = Event | tuple[Record, int]
 """An unfinished event, or what is kept of it and until when."""
@@ -19,7 +20,7 @@ Stored = Event | tuple[Record, int]
 class View:
     """The changes of one apply that were not refused, by the id of their event."""
 
-    def __init__(self, changes: Sequence[Change], refused: Container[int]) -> None:
+    def __init__(self, changes: Sequence[Write], refused: Container[int]) -> None:
         self._changes = changes
         self._refused = refused
         self._latest: dict[tuple[str, str], Stored] = {}
@@ -33,7 +34,7 @@ class View:
         self._noted = index
         return self._latest.get((tenant, event_id))
 
-    def _note(self, change: Change) -> None:
+    def _note(self, change: Write) -> None:
         match change:
             case Add(event) | Move(after=event):
                 self._latest[event.tenant, event.id] = event
@@ -41,5 +42,7 @@ class View:
                 self._latest[record.tenant, record.id] = following or (record, change.keep_until_at)
             case Block() | Unblock():
                 pass
+            case Parcel():
+                pass  # Nobody knows their ids yet.
             case _:
                 assert_never(change)

@@ -16,14 +16,11 @@ from everbell.core.spec import (
     ChangeSpec,
     Draft,
     EventSpec,
-    PlainSpec,
     changes_of,
     check_name,
     depth_of,
     draft,
-    plain_draft,
 )
-from everbell.core.target import group_of
 from everbell.core.tenant import Limits, Tenant
 from everbell.errors import InvalidInput, TooLarge
 
@@ -46,31 +43,6 @@ def change(**fields: Any) -> dict[str, Any]:
 
 def test_the_smallest_event() -> None:
     assert read() == Draft(NOW + 1_000, "queue:work", b"null")
-
-
-@given(
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "payload": st.sampled_from([None, 7, "x", "{", [1], [[1]], {"a": {}}, [[[[]]]], "x" * 120, {"a": "[" * 9}]),
-            "to": st.sampled_from(["queue:work", "https://shop.example/", "nowhere", ""]),
-            "at": st.sampled_from(
-                ["2026-01-01T00:30:00Z", "2026-01-01T00:30:00.250Z", "2027-01-01T00:00:00Z", "2026-01-01T00:30:00", "x"]
-            ),
-        },
-    ),
-    st.sampled_from([TENANT, Tenant(to="queue:else", limits=Limits(payload_bytes=100, depth=3))]),
-)
-def test_what_is_plain_is_checked_as_everything_else(written: dict[str, Any], tenant: Tenant) -> None:
-    text = msgspec.json.encode(written)
-
-    def checked(make: Any, spec: Any) -> Any:
-        try:
-            return make(msgspec.json.decode(text, type=spec), tenant, NOW, group_of)
-        except InvalidInput as wrong:
-            return type(wrong), str(wrong)
-
-    assert checked(plain_draft, PlainSpec) == checked(draft, EventSpec)
 
 
 def test_every_field() -> None:

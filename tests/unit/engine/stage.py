@@ -17,7 +17,7 @@ from everbell.engine.port import Seen
 from everbell.entropy import SeededEntropy
 from everbell.errors import StoreError
 from everbell.stores.memory import MemoryStore
-from everbell.stores.port import Change, Finish, Move, Refusal
+from everbell.stores.port import Finish, Move, Refusal, Write
 from everbell.testing import VirtualClock, run_virtual
 
 FAILED = Outcome("failed", "not now", 503)
@@ -40,13 +40,13 @@ class WatchedStore(MemoryStore):
 
     def __init__(self, partitions: int = 8) -> None:
         super().__init__(partitions)
-        self.applied: list[list[Change]] = []
+        self.applied: list[list[Write]] = []
         self.fault: StoreError | None = None
-        self.fault_of: Callable[[Sequence[Change]], StoreError | None] = lambda changes: self.fault
+        self.fault_of: Callable[[Sequence[Write]], StoreError | None] = lambda changes: self.fault
         self.before_apply: Callable[[], Awaitable[object]] | None = None
         self.closed = False
 
-    async def apply(self, changes: Sequence[Change], epochs: Mapping[int, int]) -> Mapping[int, Refusal]:
+    async def apply(self, changes: Sequence[Write], epochs: Mapping[int, int]) -> Mapping[int, Refusal]:
         if self.before_apply is not None:
             await self.before_apply()
         fault = self.fault_of(changes)

@@ -15,12 +15,14 @@ import everbell.errors
 from everbell.channels.http_message import HttpFailure
 from everbell.channels.queue import Lease
 from everbell.core.access import AccessKey
+from everbell.core.allotment import Allotment
 from everbell.core.cluster import Drain, Partition, Policy, Value
 from everbell.core.cluster.view import view_of
 from everbell.core.event import Event, Record, Repeat
 from everbell.core.health import Health
 from everbell.core.occurrence import occurrence_of
 from everbell.core.pause import Pause, Put
+from everbell.core.plain import Plain
 from everbell.core.retry import Outcome, Retry
 from everbell.core.spec import Draft
 from everbell.engine.forecast import Forecast
@@ -40,6 +42,7 @@ from everbell.links.link import (
     pack_error,
     unpack_error,
 )
+from everbell.stores.parcel import parcel_of
 from everbell.stores.port import Counts, Filter
 
 EVENT = Event(
@@ -57,8 +60,11 @@ CLUSTER = view_of(Value(index=3, cluster="secret", partitions=(Partition(),) * 2
 KEY = AccessKey("n4wy6ylcmfrgg33", bytes(32), "shop", ("read", "work"), 1_000, "mailers", revoked_at=2_000)
 
 PAUSE = Pause("shop", "key", "k", 5, "nobody", "why", 7)
+PARCEL, _ = parcel_of("shop", Plain([5, 7], ["queue:q"] * 2, [b"{}", b"1"]), Allotment(1, 2, (2,)), bytes(18), 3)
 EXAMPLES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "schedule": (("shop", [DRAFT, DRAFT]), Scheduled(["a", None], {1: SEEN}, {1: ("Conflict", "taken", None)})),
+    "allot": ((64,), Allotment(17, 64, (0, 3))),
+    "take_in": ((PARCEL,), True),
     "get": (("shop", "order-17"), ENDED),
     "find": ((FILTER, "cursor", 10), ([SEEN, ENDED], "next")),
     "counts": ((), {"shop": Counts(pending=3, dead=1)}),

@@ -10,12 +10,16 @@ import pytest
 
 from everbell.core.event import Event
 from everbell.core.health import Health
+from everbell.core.plain import Plain
 from everbell.core.retry import Outcome
 from everbell.core.spec import Draft
+from everbell.engine.parceller import PARCEL_EVENTS_MIN
 from everbell.engine.port import Seen
-from everbell.errors import Conflict, NotFound, VersionMismatch
+from everbell.entropy import SeededEntropy
+from everbell.errors import Conflict, NotFound, Stopping, VersionMismatch
 from everbell.kafka.news import KafkaNews, Readers
 from everbell.links.far import PACK_DRAFTS, FarLeases, FarOperations
+from everbell.links.far_parcels import STOCK, GatewayOperations
 from everbell.links.link import EngineEnd, GatewayEnd
 from everbell.links.near import Near
 from everbell.stores.port import Filter
@@ -209,5 +213,87 @@ def test_a_gateway_hears_at_once_that_its_node_stops_and_tells_what_it_read() ->
         assert not stopping.done()
         far.stopping.set()
         await stopping
+
+    play(scene)
+
+
+def _plain(stage: Stage, count: int) -> Plain:
+    return Plain(
+        [stage.clock.now() + 60_000] * count,
+        ["https://shop.example"] * count,
+        [b"%d" % number for number in range(count)],
+    )
+
+
+async def _parcelled(stage: Stage, gateway: GatewayOperations, count: int = PARCEL_EVENTS_MIN) -> list[str]:
+    ids = await gateway.schedule_plain("shop", _plain(stage, count))
+    assert [isinstance(event_id, str) for event_id in ids] == [True] * count
+    found = [(await stage.engine.operations.get("shop", str(event_id))).event for event_id in ids]
+    assert [event.payload for event in found if isinstance(event, Event)] == [b"%d" % number for number in range(count)]
+    return [str(event_id) for event_id in ids]
+
+
+def test_a_gateway_asks_for_places_once_and_gives_them_out_itself() -> None:
+    async def scene(stage: Stage) -> None:
+        far = Far(stage)
+        gateway = GatewayOperations(far.link, stage.clock, SeededEntropy(3))
+        await _parcelled(stage, gateway)  # There are no places yet.
+        for _ in range(3):
+            await _parcelled(stage, gateway)
+
+        assert [method for method, _ in far.calls] == ["allot", "schedule", "take_in", "take_in", "take_in"]
+        assert [len(arguments[0]) for method, arguments in far.calls if method == "take_in"] == [PARCEL_EVENTS_MIN] * 3
+
+    play(scene)
+
+
+def test_a_gateway_asks_for_more_places_before_they_run_out() -> None:
+    async def scene(stage: Stage) -> None:
+        far = Far(stage)
+        gateway = GatewayOperations(far.link, stage.clock, SeededEntropy(3))
+        ids: list[str] = []
+        for _ in range(1 + 2 * STOCK // 1_000):
+            results = await gateway.schedule_plain("shop", _plain(stage, 1_000))
+            ids += [result for result in results if isinstance(result, str)]
+
+        assert len(set(ids)) == 1_000 * (1 + 2 * STOCK // 1_000)
+        assert [method for method, _ in far.calls].count("schedule") == 1
+        assert 3 <= [method for method, _ in far.calls].count("allot") <= 5
+
+    play(scene)
+
+
+def test_places_that_are_no_longer_good_are_given_up() -> None:
+    async def scene(stage: Stage) -> None:
+        far = Far(stage)
+        gateway = GatewayOperations(far.link, stage.clock, SeededEntropy(3))
+        await _parcelled(stage, gateway)
+        stage.engine._intake.slices = {"bank": (0, 1)}
+        await _parcelled(stage, gateway)  # Not taken, and sent as drafts.
+        await _parcelled(stage, gateway)  # There are none to be had.
+        await _parcelled(stage, gateway)  # Nor asked for again so soon.
+        stage.engine._intake.slices = {}
+        await stage.pass_ms(1_100)
+        await _parcelled(stage, gateway)
+        await _parcelled(stage, gateway)
+
+        assert [method for method, _ in far.calls] == [
+            *("allot", "schedule"),
+            *("take_in", "schedule"),
+            *("allot", "schedule", "schedule"),
+            *("allot", "schedule", "take_in"),
+        ]
+
+    play(scene)
+
+
+def test_a_gateway_whose_engine_stops_tells_so() -> None:
+    async def scene(stage: Stage) -> None:
+        gateway = GatewayOperations(Far(stage).link, stage.clock, SeededEntropy(3))
+        await _parcelled(stage, gateway)
+        await stage.engine.stop()
+        results = await gateway.schedule_plain("shop", _plain(stage, PARCEL_EVENTS_MIN))
+
+        assert [type(result) for result in results] == [Stopping] * PARCEL_EVENTS_MIN
 
     play(scene)

@@ -277,6 +277,42 @@ def test_the_trace_of_the_request_is_taken_over() -> None:
     called(test)
 
 
+def test_a_batch_of_plain_events() -> None:
+    events = [
+        {"at": f"2030-01-01T00:00:00.{number:03}Z", "to": "queue:work", "payload": number} for number in range(40)
+    ]
+
+    async def test(caller: Caller) -> None:
+        answer = await caller.call("POST", "/v1/tenants/homely/events/batch", lines(*events))
+        assert (answer.status, answer.json["accepted"], answer.json["errors"]) == (201, 40, [])
+        for number, event_id in enumerate(answer.json["ids"]):
+            seen = (await caller.call("GET", f"/v1/tenants/homely/events/{event_id}")).json
+            assert (seen["at"], seen["payload"], seen["to"]) == (events[number]["at"], number, "queue:work")
+
+    called(test)
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "field"),
+    [
+        ({"at": "2030-01-01"}, "at"),
+        ({"to": "nowhere"}, "to"),
+        ({"at": None}, "at"),
+        ({"payload": "x" * 300_000}, "payload"),
+    ],
+)
+def test_one_that_is_wrong_among_plain_ones_is_named(spoiled: dict[str, Any], field: str) -> None:
+    good: dict[str, Any] = {"at": "2030-01-01T00:00:00Z", "to": "queue:work"}
+
+    async def test(caller: Caller) -> None:
+        batch = lines(*[good] * 33, {**good, **spoiled}, *[good] * 33)
+        answer = await caller.call("POST", "/v1/tenants/homely/events/batch", batch)
+        assert (answer.status, answer.json["accepted"]) == (207, 66)
+        assert [(error["index"], error["field"]) for error in answer.json["errors"]] == [(33, field)]
+
+    called(test)
+
+
 class Full:
     """Operations that have room for a few only."""
 

@@ -8,6 +8,7 @@ from types import FrameType
 
 import pytest
 
+from everbell.core.plain import Plain
 from everbell.core.spec import Draft
 from everbell.engine.port import OperationsPort
 from everbell.errors import EverbellError, Overloaded, StoreFull
@@ -67,6 +68,9 @@ class Refusing:
         if self._raises:
             raise self._error
         return [self._error] * len(drafts)
+
+    async def schedule_plain(self, tenant: str, plain: Plain) -> list[EverbellError]:
+        return await self.schedule_ids(tenant, plain.drafts())
 
 
 @pytest.mark.parametrize("raises", [True, False])

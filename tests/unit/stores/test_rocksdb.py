@@ -17,7 +17,7 @@ from rocksdict import Rdict
 from everbell.core.event import Event, Repeat
 from everbell.core.time import HOUR_MS
 from everbell.errors import Fenced, StoreBroken, StoreCorrupt, StoreError, StoreFull, StoreUnavailable, StoreUnusable
-from everbell.stores.port import Add, Block, Change, Counts, Filter, Move
+from everbell.stores.port import Add, Block, Change, Counts, Filter, Finish, Move
 from everbell.stores.rocksdb import RocksdbStore
 from everbell.stores.rocksdb_access import open_database, present, scan
 from everbell.stores.rocksdb_batch import RANGE_MIN
@@ -135,7 +135,8 @@ def test_many_that_end_together_leave_no_mark_each_and_take_no_other_with_them(
     adds, ends = [Add(one) for one in (*same, *stay)], [finish(one) for one in same]
 
     async def step(store: RocksdbStore) -> None:
-        for changes in [[*adds, *ends]] if come_with_them else [adds, ends]:
+        steps: list[list[Add | Finish]] = [[*adds, *ends]] if come_with_them else [[*adds], [*ends]]
+        for changes in steps:
             assert await store.apply(changes, UNOWNED) == {}
         assert (await page_all(store, 1, FAR, 1_000))[0] == [middle, last, later]
         assert (await page_all(store, 2, FAR, 1_000))[0] == [beside]

@@ -1,0 +1,59 @@
+"""Plain events are scheduled as parcels where that goes, and as drafts where it does not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from everbell.clock import Clock
+from everbell.core.allotment import Allotment
+from everbell.core.plain import Plain
+from everbell.core.spec import Draft
+from everbell.engine.port import Seen
+from everbell.entropy import Entropy
+from everbell.errors import EverbellError
+from everbell.stores.parcel import PARCEL_EVENTS_MAX, Parcel, parcel_of
+
+PARCEL_EVENTS_MIN = 32
+"""A parcel of fewer costs more than their drafts."""
+
+Ids = list[str | Seen | EverbellError]
+
+
+class Parceller:
+    """Makes the parcels, in front of an engine or of the link to one."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        entropy: Entropy,
+        allot: Callable[[int], Allotment | None],
+        take_in: Callable[[Parcel], Awaitable[bool]],
+        schedule_ids: Callable[[str, Sequence[Draft]], Awaitable[Ids]],
+    ) -> None:
+        self._now = clock.now
+        self._nonces = entropy.nonces
+        self._allot = allot
+        self._take_in = take_in
+        self._schedule_ids = schedule_ids
+
+    async def schedule(self, tenant: str, plain: Plain) -> Ids:
+        """For each event in turn its id, or why it was refused."""
+        parts = plain.cut(PARCEL_EVENTS_MAX)
+        if len(parts) == 1:
+            return await self._schedule(tenant, plain)
+        ids: Ids = []
+        for some in await asyncio.gather(*(self._schedule(tenant, part) for part in parts)):
+            ids.extend(some)
+        return ids
+
+    async def _schedule(self, tenant: str, plain: Plain) -> Ids:
+        allotment = self._allot(len(plain)) if len(plain) >= PARCEL_EVENTS_MIN else None
+        if allotment is not None:
+            parcel, ids = parcel_of(tenant, plain, allotment, self._nonces(len(plain)), self._now())
+            try:
+                if await self._take_in(parcel):
+                    return list(ids)
+            except EverbellError as refused:
+                return [refused.as_value()] * len(plain)
+        return await self._schedule_ids(tenant, plain.drafts())

@@ -1,0 +1,169 @@
+"""Plain events go as parcels where that goes, and as drafts where it does not; nobody can tell which."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from everbell.core.ids import place_in
+from everbell.core.plain import Plain
+from everbell.core.tenant import Limits, Tenant
+from everbell.engine.parceller import PARCEL_EVENTS_MIN
+from everbell.errors import StoreBroken, StoreFull, Throttled
+from everbell.stores.parcel import PARCEL_EVENTS_MAX, Parcel, parcel_of
+from everbell.stores.port import Add
+from tests.unit.engine.stage import Stage, play
+
+MANY = 2 * PARCEL_EVENTS_MIN
+
+
+def plain(stage: Stage, count: int, in_ms: int = 60_000) -> Plain:
+    """So many events, each a millisecond after the last, named by their number."""
+    due_at = stage.clock.now() + in_ms
+    names = [b"e%d" % number for number in range(count)]
+    return Plain([due_at + number for number in range(count)], ["https://shop.example"] * count, names)
+
+
+async def scheduled(stage: Stage, events: Plain) -> list[str]:
+    """The ids of events that have to be accepted."""
+    results = await stage.engine.operations.schedule_plain("default", events)
+    ids = [result for result in results if isinstance(result, str)]
+    assert len(ids) == len(results)
+    return ids
+
+
+def kinds(stage: Stage) -> set[type]:
+    return {type(change) for group in stage.store.applied for change in group}
+
+
+@pytest.mark.parametrize("in_ms", [-500, 0, 100, 60_000])
+@pytest.mark.parametrize("count", [1, MANY])
+def test_each_is_delivered_once_and_not_early(count: int, in_ms: int) -> None:
+    async def scene(stage: Stage) -> None:
+        events = plain(stage, count, in_ms)
+        ids = await scheduled(stage, events)
+        assert kinds(stage) == {Parcel if count == MANY else Add}
+        assert in_ms < 60_000 or not stage.engine.floor.entries, "what is far ahead costs no memory"
+        await stage.pass_ms(max(in_ms, 0) + 2_000)
+
+        got = {item.event.id: item for item in stage.receiver.got}
+        assert sorted(got) == sorted(ids)
+        assert len(stage.receiver.got) == count
+        for event_id, due_at, name in zip(ids, events.dues, events.payloads, strict=True):
+            assert got[event_id].name == name.decode()
+            assert got[event_id].at >= due_at
+
+    play(scene)
+
+
+def test_a_parcel_may_be_near_in_one_partition_and_far_in_another() -> None:
+    async def scene(stage: Stage) -> None:
+        events = plain(stage, 200)
+        events.dues[:70] = [stage.clock.now() + 100] * 70
+        await scheduled(stage, events)
+        await stage.pass_ms(1_000)
+        assert sorted(stage.receiver.names) == sorted(f"e{number}" for number in range(70))
+        await stage.pass_ms(120_000)
+        assert len(stage.receiver.names) == 200
+
+    play(scene)
+
+
+def test_what_is_more_than_a_parcel_comes_in_several_and_is_answered_in_order() -> None:
+    async def scene(stage: Stage) -> None:
+        events = plain(stage, 2 * PARCEL_EVENTS_MAX + MANY)
+        ids = await scheduled(stage, events)
+
+        sizes = sorted(len(parcel) for parcels in parcels_in(stage) for parcel in parcels)
+        assert sizes == [MANY, PARCEL_EVENTS_MAX, PARCEL_EVENTS_MAX]
+        places = [place_in(event_id) for event_id in ids]
+        assert [place and place[0] for place in places] == events.dues
+        assert len({place and place[1] for place in places}) == len(ids)
+
+    play(scene)
+
+
+def test_quotas_count_each_event() -> None:
+    async def scene(stage: Stage) -> None:
+        results = await stage.engine.operations.schedule_plain("default", plain(stage, MANY))
+
+        assert [isinstance(result, str) for result in results] == [True] * 40 + [False] * (MANY - 40)
+        assert isinstance(results[-1], Throttled)
+        assert kinds(stage) == {Add}
+
+    play(scene, tenants=[Tenant(limits=Limits(pending=40))])
+
+
+def test_tenants_with_a_slice_stay_in_it() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.engine._intake.slices = {"default": (2, 3)}
+        ids = await scheduled(stage, plain(stage, 3 * MANY))
+
+        assert {place[2] for place in map(place_in, ids) if place is not None} <= {2, 3, 4}
+
+    play(scene)
+
+
+def test_a_parcel_for_a_partition_that_was_lost_is_not_taken() -> None:
+    async def scene(stage: Stage) -> None:
+        operations = stage.engine.operations
+        allotment = await operations.allot(MANY)
+        assert allotment is not None
+        parcel, _ = parcel_of("default", plain(stage, MANY), allotment, bytes(9 * MANY), 0)
+        await stage.engine.release([parcel.runs[0].partition], 1.0)
+
+        assert not await operations.take_in(parcel)
+        assert not stage.store.applied
+        await scheduled(stage, plain(stage, MANY))
+
+    play(scene)
+
+
+def test_a_parcel_that_the_store_refuses_by_its_fence_is_not_taken() -> None:
+    async def scene(stage: Stage) -> None:
+        operations = stage.engine.operations
+        allotment = await operations.allot(MANY)
+        assert allotment is not None
+        parcel, _ = parcel_of("default", plain(stage, MANY), allotment, bytes(9 * MANY), 0)
+        await stage.store.raise_fence({parcel.runs[-1].partition: stage.store.epoch + 1})
+
+        assert not await operations.take_in(parcel)
+        assert (await stage.store.counts()).get("default") is None
+
+    play(scene)
+
+
+def test_what_cannot_be_stored_is_told_for_each() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.store.fault = StoreFull("no room")
+        results = await stage.engine.operations.schedule_plain("default", plain(stage, MANY))
+        assert [type(result) for result in results] == [StoreFull] * MANY
+
+        stage.store.fault = StoreBroken("no more")
+        await stage.pass_ms(5_000)
+        results = await stage.engine.operations.schedule_plain("default", plain(stage, MANY))
+        assert [type(result) for result in results] == [StoreBroken] * MANY
+
+    play(scene)
+
+
+def test_a_parcel_counts_by_its_events() -> None:
+    async def scene(stage: Stage) -> None:
+        go_on = stage.hold_writes()
+        tasks = [
+            asyncio.ensure_future(stage.engine.operations.schedule_plain("default", plain(stage, PARCEL_EVENTS_MAX)))
+            for _ in range(3)
+        ]
+        await stage.pass_ms(1)
+        assert stage.engine._scribe._backlog.size == 2 * PARCEL_EVENTS_MAX
+        go_on.set()
+        await asyncio.gather(*tasks)
+        assert [list(map(len, group)) for group in parcels_in(stage)] == [[PARCEL_EVENTS_MAX]] * 3
+
+    play(scene)
+
+
+def parcels_in(stage: Stage) -> list[list[Parcel]]:
+    """The parcels of each write."""
+    return [[change for change in group if isinstance(change, Parcel)] for group in stage.store.applied]

@@ -60,13 +60,14 @@ class CalledEnd(EngineEnd):
         self._wait_no_more()
 
     def data_received(self, data: bytes) -> None:
-        head = (bytes(self._buffer[:_HEAD_BYTES]) + data)[:_HEAD_BYTES]
-        if not self._trusts and int.from_bytes(head.ljust(_HEAD_BYTES, b"\0")) > _GREETING_BYTES_MAX:
-            self._refuse("it does not greet as a node does")
-            return
+        if not self._trusts:
+            head = (b"".join(self._pieces) + data)[:_HEAD_BYTES]
+            if int.from_bytes(head.ljust(_HEAD_BYTES, b"\0")) > _GREETING_BYTES_MAX:
+                self._refuse("it does not greet as a node does")
+                return
         super().data_received(data)
 
-    def frame(self, frame: bytes) -> None:
+    def frame(self, frame: memoryview) -> None:
         if self._trusts:
             super().frame(frame)
             return
@@ -75,7 +76,7 @@ class CalledEnd(EngineEnd):
         except msgspec.MsgspecError:
             self._refuse("it does not greet as a node does")
 
-    def _greet(self, frame: bytes) -> None:
+    def _greet(self, frame: memoryview) -> None:
         key = self._key()
         if self._caller_nonce is None:
             self._caller_nonce = caller_nonce = _HELLO.decode(frame).nonce
@@ -112,7 +113,7 @@ class CallerEnd(GatewayEnd):
         super().connection_made(transport)
         self.send(Hello(self._nonce))
 
-    def frame(self, frame: bytes) -> None:
+    def frame(self, frame: memoryview) -> None:
         if self._trusts:
             super().frame(frame)
             return
@@ -214,7 +215,7 @@ class TcpPeers:
         return TcpPeer(link)
 
 
-def _decoded_proof(frame: bytes) -> Proof:
+def _decoded_proof(frame: memoryview) -> Proof:
     """The proof in a frame; one that proves nothing, where there is something else in it."""
     try:
         return _PROOF.decode(frame)

@@ -60,7 +60,7 @@ class RoutedOperations:
             return await self._near.schedule_ids(tenant, drafts)
         return await self._schedule(tenant, drafts, lambda there, some: there.schedule_ids(tenant, some))
 
-    async def schedule_plain(self, tenant: str, plain: Plain) -> list[str | Seen | EverbellError]:
+    async def schedule_plain(self, tenant: str, plain: Plain) -> Sequence[str | Seen | EverbellError]:
         """See the port."""
         if self._is_alone(self._node.value):
             return await self._near.schedule_plain(tenant, plain)

@@ -6,12 +6,12 @@ not at all: what is unusual or wrong about one event is found out the long way, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
-from everbell.core.spec import BRACE, BRACKET, Draft, PlainSpec, check_json
-from everbell.core.tenant import Tenant
+from everbell.core.spec import Draft, PlainSpec, check_json
+from everbell.core.tenant import Limits, Tenant
 from everbell.core.time import parse_instant
 from everbell.errors import InvalidInput
 
@@ -21,14 +21,14 @@ class Plain(Struct):
 
     dues: list[int]
     targets: list[str]
-    payloads: list[bytes]
+    payloads: list[bytes | Raw]
 
     def __len__(self) -> int:
         return len(self.dues)
 
     def drafts(self) -> list[Draft]:
         """The same, one by one."""
-        return list(map(Draft, self.dues, self.targets, self.payloads))
+        return list(map(Draft, self.dues, self.targets, map(bytes, self.payloads)))
 
     def cut(self, size: int) -> list[Plain]:
         """The same in parts of so many."""
@@ -46,12 +46,17 @@ def may_be_plain(tenant: Tenant) -> bool:
     return tenant.limits.horizon_ms is None
 
 
-def add_plain(plain: Plain, specs: Iterable[PlainSpec], tenant: Tenant, check_target: Callable[[str], object]) -> bool:
-    """Check events, and add them; False when one of them is not plain, or wrong."""
+def add_plain(
+    plain: Plain, text: bytes, specs: Sequence[PlainSpec], tenant: Tenant, check_target: Callable[[str], object]
+) -> bool:
+    """Check events that were read from a text, and add them; False when one of them is not plain, or wrong."""
     # This runs for every event that comes in a batch.
-    limits, default, checked = tenant.limits, tenant.to, None
-    dues, targets, payloads, payload_bytes = plain.dues, plain.targets, plain.payloads, limits.payload_bytes
+    default, checked = tenant.to, None
+    dues, targets, payloads = plain.dues, plain.targets, plain.payloads
     try:
+        if not _are_small(text, len(specs), tenant.limits):
+            for spec in specs:
+                check_json(bytes(spec.payload), tenant.limits)
         for spec in specs:
             at, to = spec.at, spec.to or default
             if at is None or to is None:
@@ -59,13 +64,18 @@ def add_plain(plain: Plain, specs: Iterable[PlainSpec], tenant: Tenant, check_ta
             if to != checked:
                 check_target(to)
                 checked = to
-            payload = bytes(spec.payload)
-            inside = payload[1:]
-            if BRACE in inside or BRACKET in inside or len(payload) > payload_bytes:
-                check_json(payload, limits)
             dues.append(parse_instant(at))
             targets.append(to)
-            payloads.append(payload)
+            payloads.append(spec.payload)
     except (InvalidInput, OverflowError):
         return False
     return True
+
+
+def _are_small(text: bytes, events: int, limits: Limits) -> bool:
+    """Whether no payload in a text can be too large, or nested too deep: what is in one cannot be more than what is in
+    all of them, and each event has a brace of its own."""
+    if len(text) > limits.payload_bytes:
+        return False
+    braces = text.count(b"{") - events
+    return braces + text.count(b"[") <= limits.depth if b"[" in text else braces <= limits.depth

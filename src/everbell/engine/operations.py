@@ -91,7 +91,7 @@ class Operations:
             for result, draft in zip(results, drafts, strict=True)
         ]
 
-    async def schedule_plain(self, tenant: str, plain: Plain) -> list[str | Seen | EverbellError]:
+    async def schedule_plain(self, tenant: str, plain: Plain) -> Sequence[str | Seen | EverbellError]:
         """The same for plain events."""
         self._check_open()
         return await self._parceller.schedule(tenant, plain)

@@ -17,7 +17,7 @@ from everbell.stores.parcel import PARCEL_EVENTS_MAX, Parcel, parcel_of
 PARCEL_EVENTS_MIN = 32
 """A parcel of fewer costs more than their drafts."""
 
-Ids = list[str | Seen | EverbellError]
+Ids = Sequence[str | Seen | EverbellError]
 
 
 class Parceller:
@@ -42,7 +42,7 @@ class Parceller:
         parts = plain.cut(PARCEL_EVENTS_MAX)
         if len(parts) == 1:
             return await self._schedule(tenant, plain)
-        ids: Ids = []
+        ids: list[str | Seen | EverbellError] = []
         for some in await asyncio.gather(*(self._schedule(tenant, part) for part in parts)):
             ids.extend(some)
         return ids
@@ -53,7 +53,7 @@ class Parceller:
             parcel, ids = parcel_of(tenant, plain, allotment, self._nonces(len(plain)), self._now())
             try:
                 if await self._take_in(parcel):
-                    return list(ids)
+                    return ids
             except EverbellError as refused:
                 return [refused.as_value()] * len(plain)
         return await self._schedule_ids(tenant, plain.drafts())

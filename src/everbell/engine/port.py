@@ -55,7 +55,7 @@ class OperationsPort(Protocol):
         """The same, for callers who want to know no more of an event that was made than its id."""
         ...
 
-    def schedule_plain(self, tenant: str, plain: Plain) -> Awaitable[list[str | Seen | EverbellError]]:
+    def schedule_plain(self, tenant: str, plain: Plain) -> Awaitable[Sequence[str | Seen | EverbellError]]:
         """The same for plain events."""
         ...
 

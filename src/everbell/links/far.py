@@ -92,7 +92,7 @@ class FarOperations:
             self._send(self._packs.pop(tenant))
         return future
 
-    def schedule_plain(self, tenant: str, plain: Plain) -> Awaitable[Ids]:
+    def schedule_plain(self, tenant: str, plain: Plain) -> Awaitable[Sequence[str | Seen | EverbellError]]:
         return self.schedule_ids(tenant, plain.drafts())
 
     async def allot(self, count: int) -> Allotment | None:

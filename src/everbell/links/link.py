@@ -38,11 +38,11 @@ _log = logging.getLogger("everbell.server")
 
 _LENGTH = struct.Struct(">I")
 _NOTHING = Raw(b"\xc0")
-_encode = msgspec.msgpack.encode
+_encode_into = msgspec.msgpack.Encoder().encode_into
 
 
 class Ask(Struct, array_like=True, frozen=True):
-    """A call: its number is repeated in the answer."""
+    """A call as it is read; its number is repeated in the answer."""
 
     number: int
     method: str
@@ -190,7 +190,11 @@ class _Frames(asyncio.Protocol):
     """Cuts the stream into frames."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        self._pieces: list[bytes] = []
+        """What has come of a frame that is not complete."""
+        self._held = 0
+        self._wanted = _LENGTH.size
+        """How many bytes there are, and how many it takes to go on."""
         self.transport: asyncio.Transport | None = None
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -202,25 +206,32 @@ class _Frames(asyncio.Protocol):
             self.lost.set_result(None)
 
     def data_received(self, data: bytes) -> None:
-        buffer = self._buffer
-        buffer += data
-        start = 0
-        while len(buffer) - start >= 4:
-            end = start + 4 + _LENGTH.unpack_from(buffer, start)[0]
-            if len(buffer) < end:
+        # A frame may have half a megabyte, and comes in pieces: they are put together once, and read where they are.
+        self._pieces.append(data)
+        self._held += len(data)
+        if self._held < self._wanted:
+            return
+        whole = data if len(self._pieces) == 1 else b"".join(self._pieces)
+        view, start, end = memoryview(whole), 0, 0
+        while len(whole) - start >= _LENGTH.size:
+            end = start + _LENGTH.size + _LENGTH.unpack_from(whole, start)[0]
+            if len(whole) < end:
                 break
-            self.frame(bytes(buffer[start + 4 : end]))
+            self.frame(view[start + _LENGTH.size : end])
             start = end
-        if start:
-            del buffer[:start]
+        rest = whole[start:]
+        self._pieces, self._held = [rest] if rest else [], len(rest)
+        self._wanted = max(end - start, _LENGTH.size)
 
-    def frame(self, frame: bytes) -> None:
+    def frame(self, frame: memoryview) -> None:
         raise AssertionError("a frame has a reader")
 
-    def send(self, message: Struct) -> None:
+    def send(self, message: Struct | tuple[Any, ...]) -> None:
         if self.transport is not None and not self.transport.is_closing():
-            frame = _encode(message)
-            self.transport.write(_LENGTH.pack(len(frame)) + frame)
+            frame = bytearray(_LENGTH.size)
+            _encode_into(message, frame, _LENGTH.size)
+            _LENGTH.pack_into(frame, 0, len(frame) - _LENGTH.size)
+            self.transport.write(frame)
 
 
 class EngineEnd(_Frames):
@@ -233,7 +244,7 @@ class EngineEnd(_Frames):
         self.linked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the gateway has asked for something, or has gone."""
 
-    def frame(self, frame: bytes) -> None:
+    def frame(self, frame: memoryview) -> None:
         if not self.linked.done():
             self.linked.set_result(None)
         task = asyncio.get_running_loop().create_task(self._carry_out(_ASK.decode(frame)))
@@ -249,15 +260,14 @@ class EngineEnd(_Frames):
 
     async def _carry_out(self, ask: Ask) -> None:
         try:
-            result = Raw(_encode(await self._serve(ask.method, _ARGUMENTS[ask.method].decode(ask.arguments))))
+            result = await self._serve(ask.method, _ARGUMENTS[ask.method].decode(ask.arguments))
+            self.send((ask.number, result))
         except EverbellError as refused:
             self.send(Answer(ask.number, _NOTHING, pack_error(refused)))
         except Exception as error:
             # Whoever asked must not wait for ever; what went wrong inside is for the log.
             _log.exception("a call of a gateway failed: %s", ask.method)
             self.send(Answer(ask.number, _NOTHING, pack_error(EverbellError(f"{ask.method} failed: {error!r}"))))
-        else:
-            self.send(Answer(ask.number, result))
 
 
 class GatewayEnd(_Frames):
@@ -276,10 +286,10 @@ class GatewayEnd(_Frames):
             return future
         self._number += 1
         self._asked[self._number] = (method, future)
-        self.send(Ask(self._number, method, Raw(_encode(arguments))))
+        self.send((self._number, method, arguments))
         return future
 
-    def frame(self, frame: bytes) -> None:
+    def frame(self, frame: memoryview) -> None:
         answer = _ANSWER.decode(frame)
         method, future = self._asked.pop(answer.number)
         if future.done():

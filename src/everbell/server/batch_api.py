@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -12,7 +13,7 @@ from everbell.core.plain import Plain, may_be_plain
 from everbell.core.spec import Draft, EventSpec
 from everbell.engine.port import OperationsPort, Seen
 from everbell.errors import Conflict, EverbellError, InvalidInput, Throttled
-from everbell.server.batch_body import read_batch, read_plain
+from everbell.server.batch_body import NotPlain, read_batch, read_plain
 from everbell.server.bodies import check_content_type
 from everbell.server.edge import Edge, trace_of
 from everbell.server.message import Request, Response
@@ -76,23 +77,27 @@ class BatchApi:
     async def _plain(self, body: bytes, tenant: str) -> Plain | None:
         """A batch of nothing but plain events in which nothing is wrong; None for any other."""
         policy = self._edge.policy(tenant)
-        specs = read_plain(body, policy.limits.batch_events) if may_be_plain(policy) else None
-        if specs is None:
+        if not may_be_plain(policy):
             return None
         plain = Plain([], [], [])
-        for start in range(0, len(specs), _BREATH_EVENTS):
-            if start:
-                await asyncio.sleep(0)
-            if not self._edge.add_plain(plain, specs[start : start + _BREATH_EVENTS], policy):
-                return None
-        return plain
+        breath = _BREATH_EVENTS
+        with suppress(NotPlain):
+            for lines, specs in read_plain(body):
+                if len(plain) + len(specs) > policy.limits.batch_events:
+                    return None
+                if not self._edge.add_plain(plain, lines, specs, policy):
+                    return None
+                if len(plain) > breath:
+                    breath = len(plain) + _BREATH_EVENTS
+                    await asyncio.sleep(0)
+            return plain if plain.dues else None
+        return None
 
-    def _plain_answer(self, results: list[str | Seen | EverbellError]) -> Response:
-        ids = [result if isinstance(result, str) else None for result in results]
+    def _plain_answer(self, results: Sequence[str | Seen | EverbellError]) -> Response:
         errors = {place: result for place, result in enumerate(results) if isinstance(result, EverbellError)}
-        if len(errors) == len(ids):
+        if len(errors) == len(results):
             _raise_if_not_at_fault(errors)
-        return _answer(ids, errors)
+        return _answer([result if isinstance(result, str) else None for result in results], errors)
 
     async def _drafts(
         self, batch: Sequence[EventSpec | InvalidInput], tenant: str, trace: str | None, once: str | None

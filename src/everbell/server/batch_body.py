@@ -8,7 +8,7 @@ whole: there braces and commas are counted first, as no event comes without the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -21,6 +21,8 @@ from everbell.server.bodies import Body, unreadable
 
 _LINES_BYTES = 32 * 1024
 """How much of a batch of lines is decoded at a time."""
+_PLAIN_BYTES = 16 * 1024
+"""The same for plain events: so few that most have no more braces together than one of them may have."""
 _SLACK = 8
 """How many times the limit is decoded in one go; what is beyond the limit is found out afterwards."""
 
@@ -31,6 +33,10 @@ _array_of_specs = msgspec.json.Decoder(list[EventSpec]).decode
 _array_of_texts = msgspec.json.Decoder(list[Raw]).decode
 
 Read = Sequence[EventSpec | InvalidInput]
+
+
+class NotPlain(Exception):
+    """The batch has to be read the long way."""
 
 
 def read_batch(body: bytes, events_max: int) -> Read:
@@ -48,22 +54,24 @@ def read_batch(body: bytes, events_max: int) -> Read:
     return read
 
 
-def read_plain(body: bytes, events_max: int) -> Sequence[PlainSpec] | None:
-    """The events of a batch of lines that have no more in them than the least; None if that is not what it is."""
+def read_plain(body: bytes) -> Iterator[tuple[bytes, Sequence[PlainSpec]]]:
+    """The events of a batch of lines that have no more in them than the least, some lines at a time, and those lines.
+    Raises `NotPlain` if that is not what it is.
+    """
     if not _is_text(body):
-        return None
-    read: list[PlainSpec] = []
+        raise NotPlain
     start = 0
-    while start < len(body) and len(read) <= events_max:
-        end = _line_end(body, start + _LINES_BYTES)
-        if end - start > _LINES_BYTES:
-            return None
+    while start < len(body):
+        end = _line_end(body, start + _PLAIN_BYTES, _PLAIN_BYTES)
+        if end - start > _PLAIN_BYTES:
+            raise NotPlain
+        lines = body[start:end]
         try:
-            read += _lines_of_plain(body[start:end])
+            read = _lines_of_plain(lines)
         except (msgspec.DecodeError, RecursionError):
-            return None
+            raise NotPlain from None
+        yield lines, read
         start = end
-    return read if 0 < len(read) <= events_max else None
 
 
 def _is_text(body: bytes) -> bool:
@@ -84,11 +92,11 @@ def _read_lines(body: bytes, events_max: int) -> Read:
     return read
 
 
-def _line_end(body: bytes, near: int) -> int:
+def _line_end(body: bytes, near: int, back: int = _LINES_BYTES) -> int:
     """The end of the last line before a place; of the line that it is in, if that is longer than what comes before."""
     if near >= len(body):
         return len(body)
-    end = body.rfind(b"\n", near - _LINES_BYTES, near) + 1 or body.find(b"\n", near) + 1
+    end = body.rfind(b"\n", near - back, near) + 1 or body.find(b"\n", near) + 1
     return end or len(body)
 
 

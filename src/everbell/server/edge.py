@@ -38,9 +38,10 @@ class Edge:
         """The draft of one event."""
         return self.checked(spec, self.policy(tenant), self.now(), trace)
 
-    def add_plain(self, plain: Plain, specs: Sequence[PlainSpec], policy: Tenant) -> bool:
-        """Check plain events of many, and add them; False when one of them is not plain, or wrong."""
-        return add_plain(plain, specs, policy, self._check_target)
+    def add_plain(self, plain: Plain, text: bytes, specs: Sequence[PlainSpec], policy: Tenant) -> bool:
+        """Check plain events that were read from a text, and add them; False when one of them is not plain, or
+        wrong."""
+        return add_plain(plain, text, specs, policy, self._check_target)
 
     def checked(self, spec: EventSpec, policy: Tenant, now: int, trace: str | None) -> Draft:
         """The draft of one event of many."""

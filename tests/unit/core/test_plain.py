@@ -18,6 +18,8 @@ NOW = 1_767_225_600_000
 TENANTS = [
     Tenant(limits=Limits(payload_bytes=100, depth=3)),
     Tenant(to="queue:else", limits=Limits(payload_bytes=100, depth=3)),
+    Tenant(limits=Limits(payload_bytes=1_000, depth=3)),
+    Tenant(limits=Limits(payload_bytes=100, depth=64)),
 ]
 EVENTS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {},
@@ -42,7 +44,7 @@ def test_plain_is_what_nothing_is_wrong_with(written: list[dict[str, Any]], tena
     lines = b"\n".join(map(msgspec.json.encode, written))
     plain = Plain([], [], [])
 
-    is_plain = add_plain(plain, msgspec.json.Decoder(PlainSpec).decode_lines(lines), tenant, group_of)
+    is_plain = add_plain(plain, lines, msgspec.json.Decoder(PlainSpec).decode_lines(lines), tenant, group_of)
 
     expected = _checked_one_by_one(lines, tenant)
     assert is_plain == (expected is not None)

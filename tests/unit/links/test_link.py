@@ -280,7 +280,7 @@ def test_an_answer_that_is_not_understood_leaves_nobody_waiting(answer: Answer) 
 
     async def test(gateway: GatewayEnd, engine: EngineEnd) -> None:
         asked = gateway.call("counts")
-        gateway.frame(msgspec.msgpack.encode(answer))
+        gateway.frame(memoryview(msgspec.msgpack.encode(answer)))
         with pytest.raises(EverbellError):
             await asyncio.wait_for(asked, 5)
 

@@ -12,7 +12,7 @@ import pytest
 from everbell.core.spec import Draft, EventSpec
 from everbell.engine.port import OperationsPort, Seen
 from everbell.errors import EverbellError, InvalidInput, NotOwner, OutcomeUnknown, StoreFull, TooLarge
-from everbell.server.batch_body import read_batch, read_plain
+from everbell.server.batch_body import NotPlain, read_batch, read_plain
 from tests.unit.server.api_caller import EVENTS, SOON, Caller, called
 
 BATCH = f"{EVENTS}/batch"
@@ -188,14 +188,14 @@ def test_lines_are_read_in_order_wherever_they_are_cut(size: int) -> None:
     ]
 
 
-@pytest.mark.parametrize("size", [10, 30_000])
+@pytest.mark.parametrize("size", [10, 5_000, 15_000])
 def test_plain_lines_are_read_as_all_others(size: int) -> None:
     texts = [
         msgspec.json.encode({"at": f"2030-01-01T00:00:{number:02}Z", "payload": "x" * size}) for number in range(12)
     ]
-    plain, read = read_plain(b"\n".join(texts), 12), read_batch(b"\n".join(texts), 12)
-    assert plain is not None
-    assert [(one.at, one.payload) for one in plain] == [
+    pieces, read = list(read_plain(b"\n".join(texts))), read_batch(b"\n".join(texts), 12)
+    assert b"".join(piece for piece, _ in pieces) == b"\n".join(texts)
+    assert [(one.at, one.payload) for _, specs in pieces for one in specs] == [
         (one.at, one.payload) for one in read if isinstance(one, EventSpec)
     ]
 
@@ -203,19 +203,28 @@ def test_plain_lines_are_read_as_all_others(size: int) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"",
-        b"\n \n",
         lines(SOON, {"at": "2030-01-01T00:00:00Z", "key": "k"}),
         lines({"at": "2030-01-01T00:00:00Z"}, b"{"),
         lines({"at": 7}),
         lines({"at": "2030-01-01T00:00:00Z"}).replace(b"2030", b"203\xff"),
         msgspec.json.encode([{"at": "2030-01-01T00:00:00Z"}]),
         lines({"payload": "x" * 33_000}),
-        lines(*[{"at": "2030-01-01T00:00:00Z"}] * 3),
     ],
 )
 def test_what_is_not_all_plain_is_left_to_others(body: bytes) -> None:
-    assert read_plain(body, 2) is None
+    with pytest.raises(NotPlain):
+        list(read_plain(body))
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(b"", 422), (b"\n \n", 422), (lines(*[{"at": "2030-01-01T00:00:00Z", "to": "queue:a"}] * 6), 413)],
+)
+def test_a_batch_of_none_or_of_too_many_is_refused(body: bytes, status: int) -> None:
+    async def test(caller: Caller) -> None:
+        assert (await caller.call("POST", BATCH, body)).status == status
+
+    called(test)
 
 
 def test_an_event_with_many_braces_is_still_one() -> None:

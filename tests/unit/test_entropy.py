@@ -12,7 +12,7 @@ from everbell.entropy import SystemEntropy
 entropy = SystemEntropy()
 entropy.nonce()
 child = os.fork()
-os.write(1, f"{entropy.nonce().hex()} {entropy.jitter()}\n".encode())  # At once, for both speak at the same time.
+os.write(1, f"{entropy.nonce().hex()} {entropy.jitter()}\\n".encode())  # At once, for both speak at the same time.
 if child:
     os.waitpid(child, 0)
 """

@@ -17,8 +17,12 @@ HEADER = "idempotency-key"
 KEY_LENGTH_MAX = 255
 
 _ID_PREFIX = "once:"
-_QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])+)"', re.ASCII)
-_BARE = re.compile(r"[!#-+\--~]+", re.ASCII)
+_IN_QUOTES = r'"((?:[ !#-\[\]-~]|\\["\\])+)"'
+_WITHOUT = r"[!#-+\--~]+"
+_QUOTED = re.compile(_IN_QUOTES, re.ASCII)
+_BARE = re.compile(_WITHOUT, re.ASCII)
+KEY_PATTERN = f"^({_IN_QUOTES}|{_WITHOUT})$"
+"""What a key may look like."""
 
 
 def once_id(request: Request) -> str | None:

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from everbell.core.spec import EventSpec
+from everbell.server.once import KEY_LENGTH_MAX, KEY_PATTERN
 from everbell.server.problem import CONTENT_TYPE, Problem, title_of
 from everbell.server.route import JSON, Answer, Route
 
@@ -100,7 +101,7 @@ _ONCE = {
     "name": "Idempotency-Key",
     "in": "header",
     "description": "makes repeating the request safe: events without an id of their own are scheduled once for it",
-    "schema": {"type": "string", "pattern": r"^[!#-+\--~]{1,255}$"},
+    "schema": {"type": "string", "pattern": KEY_PATTERN, "maxLength": KEY_LENGTH_MAX},
 }
 _HEADERS = {
     "location": {"description": "the path of the event", "schema": {"type": "string"}},

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from everbell.errors import MalformedInput
+from everbell.server.message import Request
+from everbell.server.once import HEADER, KEY_LENGTH_MAX, KEY_PATTERN, once_id
 from tests.unit.server.api_caller import EVENTS, SOON, Caller, called
 
 BATCH = [{**SOON, "payload": 1}, {**SOON, "payload": 2, "id": "mine"}, {**SOON, "payload": 3}]
@@ -107,3 +113,14 @@ def test_a_key_that_is_none_is_refused(key: str) -> None:
         assert await pending(caller) == 0
 
     called(test)
+
+
+@given(st.from_regex(re.compile(r'"?[ -~]{0,12}"?', re.ASCII), fullmatch=True) | st.from_regex(KEY_PATTERN))
+def test_a_key_is_taken_as_the_document_says(key: str) -> None:
+    said = re.search(KEY_PATTERN, key) is not None and len(key) <= KEY_LENGTH_MAX
+    try:
+        once_id(Request("POST", "/", {HEADER: key}))
+        taken = True
+    except MalformedInput:
+        taken = False
+    assert taken == (said and "\n" not in key)

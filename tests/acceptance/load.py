@@ -22,11 +22,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
+from everbell.engine.parceller import PARCEL_EVENTS_MIN
 from tests.acceptance.machine import PATIENCE_S, Machine, now_ms, until
 from tests.acceptance.receiver import Receiver
 from tests.checker import Asked, Checker, Seen
 
 _AGAIN_S = 0.02
+_PLAIN_BATCH = 2 * PARCEL_EVENTS_MIN
 RETRY = {"max_attempts": 200, "backoff": "20ms", "max_backoff": "200ms"}
 
 
@@ -41,6 +43,8 @@ class Shape:
     own_ids: float = 0.5
     batched: float = 0.2
     batch: int = 20
+    plain: float = 0.0
+    """How much of it comes as batches of plain events, in lines: so many that they are stored as a parcel."""
     lead_ms: int = 1_500
     paths: tuple[str, ...] = ("/ok", "/flaky", "/slow/5")
     tenant: str = "shop"
@@ -182,6 +186,9 @@ class _Client:
     def work(self, events: int) -> None:
         shape = self._load._shape
         while self._made < events:
+            if shape.plain and self._dice.random() < shape.plain:
+                self._send([self._plain_event() for _ in range(_PLAIN_BATCH)], own_ids=False)
+                continue
             many = shape.batch if self._dice.random() < shape.batched else 1
             own_ids = self._dice.random() < shape.own_ids
             batch = [self._event(own_ids) for _ in range(many)]
@@ -208,6 +215,14 @@ class _Client:
         asked = Asked(name, due_at, json.dumps(event["payload"]).encode(), key, 0)
         self._load.ask(asked, str(event["id"]) if own_id else None)
         return event
+
+    def _plain_event(self) -> dict[str, object]:
+        self._made += 1
+        name = f"c{self._number}-{self._made}"
+        due_at = now_ms() + self._dice.randrange(self._load._shape.lead_ms)
+        payload = {"name": name}
+        self._load.ask(Asked(name, due_at, json.dumps(payload).encode(), None, 0), None)
+        return {"at": instant(due_at), "to": self._load._receiver.url("/ok"), "payload": payload}
 
     def _send(self, batch: list[dict[str, object]], own_ids: bool) -> None:
         names = [_name(json.dumps(event["payload"]).encode()) for event in batch]
@@ -241,7 +256,9 @@ class _Client:
 
     def _request(self, batch: list[dict[str, object]]) -> int:
         path = f"/v1/tenants/{self._load._shape.tenant}/events" + ("/batch" if len(batch) > 1 else "")
-        body = json.dumps(batch if len(batch) > 1 else batch[0])
+        body, content_type = json.dumps(batch if len(batch) > 1 else batch[0]), "application/json"
+        if "retry" not in batch[0]:
+            body, content_type = "\n".join(map(json.dumps, batch)), "application/x-ndjson"
         if self._connection is None:
             address = urlsplit(self._load._machine.url)
             self._connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=PATIENCE_S)
@@ -251,7 +268,7 @@ class _Client:
                 self._connection = None
                 raise Unsent from error
         try:
-            self._connection.request("POST", path, body, {"content-type": "application/json"})
+            self._connection.request("POST", path, body, {"content-type": content_type})
             response = self._connection.getresponse()
             content = response.read()
         except (OSError, http.client.HTTPException) as error:

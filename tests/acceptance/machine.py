@@ -134,11 +134,11 @@ class Machine:
         return pages * 4_096
 
     def call(self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Answer:
-        """One request on a connection of its own."""
+        """One request on a connection of its own. A body that is not bytes is sent as JSON."""
         address = urlsplit(self.url)
         connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=PATIENCE_S)
         try:
-            content = None if body is None else json.dumps(body)
+            content = body if body is None or isinstance(body, bytes) else json.dumps(body)
             connection.request(method, path, content, {"content-type": "application/json", **(headers or {})})
             response = connection.getresponse()
             named = {name.lower(): value for name, value in response.getheaders()}

@@ -17,7 +17,7 @@ from tests.acceptance.machine import Machine, until
 from tests.acceptance.receiver import Receiver
 
 FIRST_LOG = "000004.log"
-SMALL = Shape(events=90, clients=3, keys=2, lead_ms=300)
+SMALL = Shape(events=90, clients=3, keys=2, lead_ms=300, plain=0.1)
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,8 @@ def test_below_the_reserve_intake_is_refused_and_stored_events_finish(small_disk
         assert (refused.status, refused.headers["content-type"]) == (507, "application/problem+json")
         assert "make room" in refused.json["detail"]
         assert machine.call("POST", EVENTS + "/batch", [{"in": 0, "to": receiver.url("/refused")}] * 3).status == 507
+        plain = b'{"at":"2020-01-01T00:00:00Z","to":"%b"}\n' % receiver.url("/refused").encode() * 40
+        assert machine.call("POST", EVENTS + "/batch", plain).status == 507
         receiver.open_gate("g")
         for event_id in later:
             assert machine.call("POST", f"{EVENTS}/{event_id}/deliver").status == 200
@@ -103,7 +105,7 @@ def test_a_write_that_finds_no_room_is_refused_and_the_next_one_works(tmp_path: 
         refused = statuses.index(507)
         assert refused < 11, "the next one works"
         assert "make room" in answers[refused].json["detail"]
-        load = Load(machine, receiver, Shape(events=60, clients=2, lead_ms=200), 1)
+        load = Load(machine, receiver, Shape(events=60, clients=2, lead_ms=200, plain=0.1), 1)
         load.run()
         machine.kill()
         machine.start()
@@ -119,7 +121,7 @@ def test_a_failed_sync_ends_the_process(tmp_path: Path, strace: Strace, options:
     machine = Machine(tmp_path, *options)
     machine.start(*strace("inject=fdatasync:error=EIO:when=12", file=machine.store / FIRST_LOG))
     with machine, Receiver() as receiver:
-        load = Load(machine, receiver, Shape(events=90, lead_ms=300), 1)
+        load = Load(machine, receiver, Shape(events=90, lead_ms=300, plain=0.1), 1)
         load.start()
         assert machine.code == BROKEN
         assert "the log could not be synced" in machine.log

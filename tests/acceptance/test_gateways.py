@@ -50,7 +50,7 @@ def test_a_gateway_that_is_killed_is_replaced_and_the_other_goes_on(tmp_path: Pa
     with Receiver(seed) as receiver, Machine(tmp_path, *TWO) as machine:
         before = gateways_of(machine)
         victim, survivor = dice.sample(sorted(before), 2)
-        load = Load(machine, receiver, Shape(EVENTS), seed)
+        load = Load(machine, receiver, Shape(EVENTS, plain=0.1), seed)
         load.start()
         load.until_acknowledged(dice.randrange(EVENTS // 10, EVENTS // 2))
         os.kill(victim, signal.SIGKILL)
@@ -83,7 +83,7 @@ def test_when_the_engine_is_killed_its_gateways_end_and_nothing_is_lost(tmp_path
     dice = random.Random(seed)
     moments = sorted(dice.randrange(EVENTS // 10, EVENTS * 2 // 3) for _ in range(3))
     with Receiver(seed) as receiver, Machine(tmp_path, *TWO) as machine:
-        load = Load(machine, receiver, Shape(EVENTS), seed)
+        load = Load(machine, receiver, Shape(EVENTS, plain=0.1), seed)
         load.start()
         for moment in moments:
             load.until_acknowledged(moment)
@@ -101,7 +101,7 @@ def test_when_the_engine_is_killed_its_gateways_end_and_nothing_is_lost(tmp_path
 def test_a_stop_under_load_loses_nothing_and_repeats_nothing(tmp_path: Path, options: tuple[str, ...]) -> None:
     """Asked to end, it lets what is under way come to its end, so that nobody is called twice."""
     with Receiver() as receiver, Machine(tmp_path, *options) as machine:
-        load = Load(machine, receiver, Shape(EVENTS, paths=("/ok", "/slow/5", "/slow/50")), 1)
+        load = Load(machine, receiver, Shape(EVENTS, paths=("/ok", "/slow/5", "/slow/50"), plain=0.1), 1)
         load.start()
         for moment in (EVENTS // 5, EVENTS // 2):
             load.until_acknowledged(moment)
@@ -130,7 +130,7 @@ def test_with_a_slow_disk_gateways_acknowledge_only_what_is_synced(tmp_path: Pat
     machine = Machine(tmp_path, *TWO)
     machine.start(*strace("inject=fdatasync:delay_enter=100000", file=machine.store / FIRST_LOG))
     with machine, Receiver() as receiver:
-        load = Load(machine, receiver, Shape(events=200, clients=12, lead_ms=300), 1)
+        load = Load(machine, receiver, Shape(events=200, clients=12, lead_ms=300, plain=0.3), 1)
         load.start()
         load.until_acknowledged(60)
         machine.kill()

@@ -15,12 +15,15 @@ EVENTS = 1_500
 KILLS = 4
 
 
-@pytest.mark.parametrize(("seed", "options"), [(1, ()), (2, ()), (3, ("--gateways", "1"))])
-def test_kills_under_load_lose_nothing(tmp_path: Path, seed: int, options: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("seed", "options", "plain"),
+    [(1, (), 0.0), (2, (), 0.0), (3, ("--gateways", "1"), 0.0), (4, (), 0.3), (5, ("--gateways", "1"), 0.3)],
+)
+def test_kills_under_load_lose_nothing(tmp_path: Path, seed: int, options: tuple[str, ...], plain: float) -> None:
     dice = random.Random(seed)
     moments = sorted(dice.randrange(EVENTS // 10, EVENTS * 3 // 4) for _ in range(KILLS))
     with Receiver(seed) as receiver, Machine(tmp_path, *options) as machine:
-        load = Load(machine, receiver, Shape(EVENTS), seed)
+        load = Load(machine, receiver, Shape(EVENTS, plain=plain), seed)
         load.start()
         for moment in moments:
             load.until_acknowledged(moment)

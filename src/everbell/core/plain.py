@@ -30,11 +30,14 @@ class Plain(Struct):
         """The same, one by one."""
         return list(map(Draft, self.dues, self.targets, map(bytes, self.payloads)))
 
+    def clear(self) -> None:
+        """Let go of all of them."""
+        for column in (self.dues, self.targets, self.payloads):
+            column.clear()
+
     def cut(self, size: int) -> list[Plain]:
         """The same in parts of so many."""
         dues, targets, payloads = self.dues, self.targets, self.payloads
-        if len(dues) <= size:
-            return [self]
         return [
             Plain(dues[start : start + size], targets[start : start + size], payloads[start : start + size])
             for start in range(0, len(dues), size)

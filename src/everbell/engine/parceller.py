@@ -38,10 +38,12 @@ class Parceller:
         self._schedule_ids = schedule_ids
 
     async def schedule(self, tenant: str, plain: Plain) -> Ids:
-        """For each event in turn its id, or why it was refused."""
-        parts = plain.cut(PARCEL_EVENTS_MAX)
-        if len(parts) == 1:
+        """For each event in turn its id, or why it was refused. `plain` is used up: whoever waits for the store holds
+        each payload once."""
+        if len(plain) <= PARCEL_EVENTS_MAX:
             return await self._schedule(tenant, plain)
+        parts = plain.cut(PARCEL_EVENTS_MAX)
+        plain.clear()
         ids: list[str | Seen | EverbellError] = []
         for some in await asyncio.gather(*(self._schedule(tenant, part) for part in parts)):
             ids.extend(some)
@@ -51,9 +53,11 @@ class Parceller:
         allotment = self._allot(len(plain)) if len(plain) >= PARCEL_EVENTS_MIN else None
         if allotment is not None:
             parcel, ids = parcel_of(tenant, plain, allotment, self._nonces(len(plain)), self._now())
+            plain.clear()
             try:
                 if await self._take_in(parcel):
                     return ids
             except EverbellError as refused:
-                return [refused.as_value()] * len(plain)
+                return [refused.as_value()] * len(ids)
+            plain = parcel.plain()
         return await self._schedule_ids(tenant, plain.drafts())

@@ -63,6 +63,13 @@ class Parcel(Struct, frozen=True, array_like=True, gc=False):
         """What the rows say."""
         return list(map(read_event, self.rows[start:end]))
 
+    def plain(self) -> Plain:
+        """The events without their places."""
+        events = self.events()
+        return Plain(
+            [event.due_at for event in events], [event.to for event in events], [event.payload for event in events]
+        )
+
 
 def parcel_of(tenant: str, plain: Plain, allotment: Allotment, nonces: bytes, now: int) -> tuple[Parcel, list[str]]:
     """The events at the places of an allotment, and their ids; `nonces` is fresh randomness for each id."""

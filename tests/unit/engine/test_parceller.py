@@ -42,7 +42,7 @@ def kinds(stage: Stage) -> set[type]:
 def test_each_is_delivered_once_and_not_early(count: int, in_ms: int) -> None:
     async def scene(stage: Stage) -> None:
         events = plain(stage, count, in_ms)
-        ids = await scheduled(stage, events)
+        ids = await scheduled(stage, plain(stage, count, in_ms))
         assert kinds(stage) == {Parcel if count == MANY else Add}
         assert in_ms < 60_000 or not stage.engine.floor.entries, "what is far ahead costs no memory"
         await stage.pass_ms(max(in_ms, 0) + 2_000)
@@ -72,14 +72,28 @@ def test_a_parcel_may_be_near_in_one_partition_and_far_in_another() -> None:
 
 def test_what_is_more_than_a_parcel_comes_in_several_and_is_answered_in_order() -> None:
     async def scene(stage: Stage) -> None:
-        events = plain(stage, 2 * PARCEL_EVENTS_MAX + MANY)
-        ids = await scheduled(stage, events)
+        dues = plain(stage, 2 * PARCEL_EVENTS_MAX + MANY).dues
+        ids = await scheduled(stage, plain(stage, len(dues)))
 
         sizes = sorted(len(parcel) for parcels in parcels_in(stage) for parcel in parcels)
         assert sizes == [MANY, PARCEL_EVENTS_MAX, PARCEL_EVENTS_MAX]
         places = [place_in(event_id) for event_id in ids]
-        assert [place and place[0] for place in places] == events.dues
+        assert [place and place[0] for place in places] == dues
         assert len({place and place[1] for place in places}) == len(ids)
+
+    play(scene)
+
+
+@pytest.mark.parametrize("count", [MANY, PARCEL_EVENTS_MAX + MANY])
+def test_who_waits_for_the_store_holds_no_payload_twice(count: int) -> None:
+    async def scene(stage: Stage) -> None:
+        go_on = stage.hold_writes()
+        events = plain(stage, count)
+        task = asyncio.ensure_future(stage.engine.operations.schedule_plain("default", events))
+        await stage.pass_ms(1)
+        assert not events.payloads
+        go_on.set()
+        assert len(await task) == count
 
     play(scene)
 

@@ -50,6 +50,7 @@ def test_rows_keys_and_ids_are_the_engines_own(
         assert (min(e.run_at for e in own), max(e.run_at for e in own)) == (run.first_at, run.last_at)
         start += run.count
     assert start == len(parcel)
+    assert parcel.plain() == plain
 
 
 def test_a_parcel_travels_unchanged() -> None:

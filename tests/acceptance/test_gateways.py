@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import random
 import signal
+from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.acceptance.conftest import Strace
 from tests.acceptance.load import Load, Shape
-from tests.acceptance.machine import Machine, until
+from tests.acceptance.machine import PATIENCE_S, Machine, until
 from tests.acceptance.receiver import Receiver
 from tests.acceptance.test_crash_points import FIRST_LOG
 
@@ -65,6 +68,25 @@ def test_a_gateway_that_is_killed_is_replaced_and_the_other_goes_on(tmp_path: Pa
         until_replaced(machine, before)
         assert machine.log.count("a gateway ended with code -9") == 2
         assert machine.stop() == 0
+
+
+def test_a_gateway_that_stands_still_keeps_no_connection_waiting(tmp_path: Path) -> None:
+    with Machine(tmp_path, *TWO) as machine, ExitStack() as connections:
+        still, other = sorted(gateways_of(machine))
+        before = _sockets(other)
+        os.kill(still, signal.SIGSTOP)  # It has none, so each connection is left to it first.
+        connections.callback(os.kill, still, signal.SIGCONT)
+        address = urlsplit(machine.url)
+        for _ in range(5):
+            connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=PATIENCE_S)
+            connections.callback(connection.close)
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().read()
+        assert _sockets(other) == before + 5
+
+
+def _sockets(process: int) -> int:
+    return sum("socket:" in str(link.readlink()) for link in Path(f"/proc/{process}/fd").iterdir())
 
 
 def test_all_gateways_are_killed_at_once_and_events_go_out_all_the_same(tmp_path: Path) -> None:

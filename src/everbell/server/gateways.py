@@ -1,8 +1,8 @@
 """Gateways as the engine's process sees them: it starts them, serves their links, and starts them again when they end.
 
 A gateway is a process of its own (`python -m everbell.server.gateway`) that inherits two sockets: the listening one,
-which all gateways accept from, and its end of the link. What else it has to know it reads from its standard input,
-where nobody else sees a secret.
+which all gateways accept from, in turns (`server/door.py`), and its end of the link. What else it has to know it reads
+from its standard input, where nobody else sees a secret.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from everbell.core.tenant import Tenant
 from everbell.kafka.settings import KafkaSettings
 from everbell.links.link import EngineEnd, Serve
 from everbell.log_lines import LogFormat
+from everbell.server.door import open_board
+from everbell.server.http import BACKLOG
 from everbell.settings import Settings, TlsSettings
 
 _log = logging.getLogger("everbell.server")
@@ -34,7 +36,11 @@ class GatewayPlan(msgspec.Struct, frozen=True):
 
     number: int
     """Which of the gateways it is; one that takes the place of another has the same."""
+    gateways: int
+    """How many there are."""
     listener: int
+    board: int
+    """The file in which they write down how many connections each has."""
     link: int
     body_bytes_max: int
     bodies_bytes_max: int
@@ -65,6 +71,7 @@ class Gateways:
         """`on_end` is told the number of each that has ended, when nothing more comes from it."""
         self._settings = settings
         self._listener = listener
+        self._board = open_board(settings.gateways)
         self._serve = serve
         self._stopping = stopping
         self._on_end = on_end
@@ -73,7 +80,7 @@ class Gateways:
 
     async def start(self) -> None:
         """Start them all; returns when each has a link."""
-        self._listener.listen(1_024)
+        self._listener.listen(BACKLOG)
         started = [asyncio.Event() for _ in range(self._settings.gateways)]
         self._keepers = [asyncio.create_task(self._keep(number, event)) for number, event in enumerate(started)]
         await asyncio.gather(*(event.wait() for event in started))
@@ -99,6 +106,7 @@ class Gateways:
                 if process.returncode is None:
                     with suppress(ProcessLookupError):
                         process.kill()
+        self._board.close()
 
     async def _keep(self, number: int, started: asyncio.Event) -> None:
         while True:
@@ -128,7 +136,9 @@ class Gateways:
         transport, link = await loop.connect_accepted_socket(lambda: EngineEnd(self._serve), near)
         plan = GatewayPlan(
             number,
+            settings.gateways,
             self._listener.fileno(),
+            self._board.fileno(),
             far.fileno(),
             settings.body_bytes_max,
             settings.bodies_bytes_max,
@@ -150,7 +160,7 @@ class Gateways:
                 "-m",
                 "everbell.server.gateway",
                 stdin=asyncio.subprocess.PIPE,
-                pass_fds=(self._listener.fileno(), far.fileno()),
+                pass_fds=(self._listener.fileno(), self._board.fileno(), far.fileno()),
             )
         except OSError:
             transport.abort()

@@ -16,6 +16,7 @@ import ssl
 from typing import Any
 
 from everbell.server.connection import Connection
+from everbell.server.door import Board, Door
 from everbell.server.limits import ServerLimits
 from everbell.server.message import Handler, Request, Response, problem
 from everbell.server.service import Problem, Service
@@ -38,6 +39,7 @@ class HttpServer:
         self._on_problem = on_problem
         self._service: Service | None = None
         self._server: asyncio.Server | None = None
+        self._door: Door | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -48,26 +50,41 @@ class HttpServer:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def start(self, where: socket.socket | tuple[str, int], tls: ssl.SSLContext | None = None) -> None:
-        """Listen on an address, or on a bound socket (which may be shared with other processes)."""
-        if self._server is not None:
-            raise RuntimeError("the server was started before: make a new one")
-        loop = asyncio.get_running_loop()
-        service = self._service = Service(self._handler, self._limits, self._on_problem, loop=loop)
+        """Listen on an address, or on a bound socket."""
+        service = self._begin()
         place: dict[str, Any] = {"sock": where}
         if not isinstance(where, socket.socket):
             place = {"host": where[0], "port": where[1]}
-        if tls is not None:
-            place |= {"ssl": tls, "ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": SHUTDOWN_S}
-        self._server = await loop.create_server(lambda: Connection(service), backlog=BACKLOG, **place)
+        self._server = await service.loop.create_server(
+            lambda: Connection(service), backlog=BACKLOG, **place, **_secured(tls)
+        )
+
+    def share(self, listener: socket.socket, board: Board, tls: ssl.SSLContext | None = None) -> None:
+        """Listen on a socket that other processes listen on, too."""
+        service = self._begin()
+        self._door = Door(listener, board, lambda: Connection(service), _secured(tls))
+        service.on_leave = self._door.left
+        self._door.open()
+
+    def _begin(self) -> Service:
+        if self._service is not None:
+            raise RuntimeError("the server was started before: make a new one")
+        loop = asyncio.get_running_loop()
+        self._service = Service(self._handler, self._limits, self._on_problem, loop=loop)
         self._arm()
+        return self._service
 
     async def stop(self, grace_s: float) -> None:
         """Stop accepting, finish what is in progress for `grace_s` at most, then close what is left."""
-        if self._server is None or self._service is None:
+        if self._service is None:
             return
         service = self._service
         service.draining = True
-        self._server.close()
+        if self._server is not None:
+            self._server.close()
+        if self._door is not None:
+            self._door.close()
+            self._door = None
         for guest in service.guests():
             guest.drain()
         if not await self._is_quiet_within(grace_s):
@@ -97,3 +114,9 @@ class HttpServer:
         for guest in self._service.guests():
             guest.check(now_s)
         self._arm()
+
+
+def _secured(tls: ssl.SSLContext | None) -> dict[str, Any]:
+    if tls is None:
+        return {}
+    return {"ssl": tls, "ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": SHUTDOWN_S}

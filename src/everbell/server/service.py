@@ -48,6 +48,7 @@ class Service:
         "held",
         "limits",
         "loop",
+        "on_leave",
         "problem",
         "quiet",
     )
@@ -67,6 +68,8 @@ class Service:
         self.draining = False
         self.heads = KnownHeads()
         self.held = HeldBodies(limits.bodies_bytes_max)
+        self.on_leave: Callable[[], None] = lambda: None
+        """Told of each connection that is closed."""
         self.quiet = asyncio.Event()
         self.quiet.set()
         self._welcome: set[Guest] = set()
@@ -94,6 +97,7 @@ class Service:
         self._welcome.discard(guest)
         self._turned_away.discard(guest)
         self._note_quiet()
+        self.on_leave()
 
     def cancel_tasks(self) -> None:
         """End the handlers still at work: the grace is over."""

@@ -1,0 +1,179 @@
+"""Servers that share a listening socket share its connections, too."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+import uvloop
+
+from everbell.server.door import Board, Door, open_board
+from everbell.server.http import HttpServer, Request, Response, ServerLimits
+
+RUNS: list[Callable[..., Any]] = [asyncio.run, uvloop.run]
+
+
+def test_a_board_is_seen_by_all() -> None:
+    with open_board(3) as file:
+        one, two, three = (Board(file.fileno(), number, 3) for number in range(3))
+        one.write(2)
+        two.write(1)
+        three.write(1)
+        assert [board.is_fewest() for board in (one, two, three)] == [False, True, True]
+        two.write(4)
+        assert [board.is_fewest() for board in (one, two, three)] == [False, False, True]
+
+
+class Sharing:
+    """Some servers behind one address, which say who they are."""
+
+    def __init__(self, servers: int) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = self.listener.getsockname()
+        self._file = open_board(servers)
+        self.boards = [Board(self._file.fileno(), number, servers) for number in range(servers)]
+        self.left: list[asyncio.Event] = []
+        """Set when a connection of each has been closed."""
+        self.servers = [HttpServer(_saying(number), limits=ServerLimits()) for number in range(servers)]
+
+    def open(self) -> None:
+        for server, board in zip(self.servers, self.boards, strict=True):
+            server.share(self.listener.dup(), board)
+            self.left.append(_told_of_leaving(server))
+
+    async def close(self) -> None:
+        for server in self.servers:
+            await server.stop(0)
+        self.listener.close()
+        self._file.close()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[str]:
+        """Who answers on a new connection."""
+        reader, writer = await asyncio.open_connection(*self.address)
+        writer.write(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        yield (await reader.readexactly(1)).decode()
+        writer.close()
+        await writer.wait_closed()
+
+
+def _told_of_leaving(server: HttpServer) -> asyncio.Event:
+    service, left = server._service, asyncio.Event()
+    assert service is not None
+    counted = service.on_leave
+
+    def leave() -> None:
+        counted()
+        left.set()
+
+    service.on_leave = leave
+    return left
+
+
+def _saying(number: int) -> Callable[[Request], Response]:
+    return lambda request: Response(200, str(number).encode(), "text/plain")
+
+
+def sharing(servers: int, test: Callable[[Sharing], Any], run: Callable[..., Any] = asyncio.run) -> None:
+    async def main() -> None:
+        shared = Sharing(servers)
+        shared.open()
+        try:
+            await asyncio.wait_for(test(shared), 30)
+        finally:
+            await shared.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_each_connection_goes_to_who_has_the_fewest(run: Callable[..., Any]) -> None:
+    async def test(shared: Sharing) -> None:
+        async with AsyncExitStack() as open_ones:
+            said = [await open_ones.enter_async_context(shared.connection()) for _ in range(12)]
+        assert sorted(said) == ["0"] * 4 + ["1"] * 4 + ["2"] * 4
+
+    sharing(3, test, run)
+
+
+def test_connections_that_are_closed_count_no_more() -> None:
+    async def test(shared: Sharing) -> None:
+        async with shared.connection() as first:
+            async with shared.connection() as second:
+                assert first != second
+            await asyncio.wait_for(shared.left[int(second)].wait(), 30)
+            async with shared.connection() as third:
+                assert third == second
+
+    sharing(2, test)
+
+
+def test_what_is_left_to_somebody_who_does_not_come_is_taken_all_the_same() -> None:
+    async def test(shared: Sharing) -> None:
+        shared.boards[1].write(-1)  # It has fewest of all, and is not there.
+        async with shared.connection() as one, shared.connection() as other:
+            assert (one, other) == ("0", "0")
+
+    async def main() -> None:
+        shared = Sharing(2)
+        shared.servers[0].share(shared.listener.dup(), shared.boards[0])
+        try:
+            await asyncio.wait_for(test(shared), 30)
+        finally:
+            await shared.close()
+
+    asyncio.run(main())
+
+
+def test_who_stops_leaves_the_door_to_the_others() -> None:
+    async def test(shared: Sharing) -> None:
+        await shared.servers[0].stop(0)
+        assert not shared.boards[0].is_fewest()
+        async with shared.connection() as one, shared.connection() as other:
+            assert (one, other) == ("1", "1")
+
+    sharing(2, test)
+
+
+class Crowded(socket.socket):
+    """A listening socket of a process that has no room for another file, once."""
+
+    refusals = 1
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if self.refusals:
+            self.refusals -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+def test_a_process_without_room_tries_again(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everbell.server.door._NO_FILES_S", 0.001)
+
+    async def main() -> None:
+        listener = Crowded(fileno=socket.create_server(("127.0.0.1", 0)).detach())
+        made = asyncio.get_running_loop().create_future()
+
+        class Guest(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                transport.close()
+                made.set_result(None)
+
+        with open_board(1) as file:
+            door = Door(listener, Board(file.fileno(), 0, 1), Guest, {})
+            door.open()
+            with socket.create_connection(listener.getsockname()):
+                await asyncio.wait_for(made, 30)
+            door.close()
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(main())
+    assert "Too many open files" in caplog.text

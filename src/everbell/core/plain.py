@@ -45,8 +45,9 @@ class Plain(Struct):
 
 
 def may_be_plain(tenant: Tenant) -> bool:
-    """Whether what a tenant sends can be told to be right without looking at the clock."""
-    return tenant.limits.horizon_ms is None
+    """Whether what a tenant sends can be told to be right without looking at the clock, or counting."""
+    limits = tenant.limits
+    return limits.horizon_ms is None and limits.rate is None and limits.pending is None
 
 
 def add_plain(

@@ -82,12 +82,14 @@ def parse_instant(text: str, field: str = "at") -> int:
 @lru_cache(maxsize=_MINUTES_KEPT)
 def _minute_at(text: str) -> int | None:
     """The time of `2026-11-20T10:00`, in UTC; None for what is not of this form, or does not exist."""
+    # `datetime` reads many more forms, some of them with an offset, and midnight as the end of a day.
+    if not (text[4] == text[7] == "-" and text[10] == "T" and text[13] == ":" and text[11:13] < "24"):
+        return None
     try:
         since = datetime.fromisoformat(text) - _EPOCH.replace(tzinfo=None)
     except ValueError:
         return None
-    is_plain = text[4] == text[7] == "-" and text[10] == "T" and text[13] == ":"
-    return since.days * DAY_MS + since.seconds * SECOND_MS if is_plain and since.days >= 0 else None
+    return since.days * DAY_MS + since.seconds * SECOND_MS if since.days >= 0 else None
 
 
 def check_instant(at: int, field: str = "at") -> int:

@@ -50,14 +50,17 @@ class Parceller:
         return ids
 
     async def _schedule(self, tenant: str, plain: Plain) -> Ids:
-        allotment = self._allot(len(plain)) if len(plain) >= PARCEL_EVENTS_MIN else None
-        if allotment is not None:
-            parcel, ids = parcel_of(tenant, plain, allotment, self._nonces(len(plain)), self._now())
-            plain.clear()
-            try:
+        count = len(plain)
+        try:
+            allotment = self._allot(count) if count >= PARCEL_EVENTS_MIN else None
+            if allotment is not None:
+                parcel, ids = parcel_of(tenant, plain, allotment, self._nonces(count), self._now())
+                plain.clear()
                 if await self._take_in(parcel):
                     return ids
-            except EverbellError as refused:
-                return [refused.as_value()] * len(ids)
-            plain = parcel.plain()
-        return await self._schedule_ids(tenant, plain.drafts())
+                plain = parcel.plain()
+                del parcel
+            return await self._schedule_ids(tenant, plain.drafts())
+        except EverbellError as refused:
+            # As values, for another part may be stored.
+            return [refused.as_value()] * count

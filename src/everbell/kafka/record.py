@@ -10,6 +10,7 @@ Each event of an array stands or falls by itself; what cannot be told into event
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -33,6 +34,7 @@ DEFAULT_TENANT = "default"
 Headers = Sequence[tuple[str, bytes | None]]
 
 _parse = Body(EventSpec).parse
+_log = logging.getLogger("everbell.kafka")
 _array = msgspec.json.Decoder(list[Raw]).decode
 
 
@@ -122,6 +124,10 @@ class RecordReader:
             return (Asked(tenant, self._edge.checked(spec, policy, now, trace), record, None),), ()
         except EverbellError as wrong:
             return (), (Poison(record, str(wrong)),)
+        except Exception as unforeseen:
+            # What comes of a record follows from it alone: tried again, it would stop its partition for good.
+            _log.exception("the record at %s cannot be read", record.place)
+            return (), (Poison(record, f"cannot be read: {unforeseen!r}"),)
 
     def _read_array(
         self, record: Record, batch: Read, policy: Tenant, id_prefix: str, trace: str | None, now: int

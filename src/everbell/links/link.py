@@ -247,7 +247,8 @@ class EngineEnd(_Frames):
     def frame(self, frame: memoryview) -> None:
         if not self.linked.done():
             self.linked.set_result(None)
-        task = asyncio.get_running_loop().create_task(self._carry_out(_ASK.decode(frame)))
+        ask = _ASK.decode(frame)
+        task = asyncio.get_running_loop().create_task(self._carry_out(ask.number, ask.method, ask.arguments))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -258,16 +259,17 @@ class EngineEnd(_Frames):
         for task in self._tasks:
             task.cancel()
 
-    async def _carry_out(self, ask: Ask) -> None:
+    async def _carry_out(self, number: int, method: str, packed: Raw) -> None:
         try:
-            result = await self._serve(ask.method, _ARGUMENTS[ask.method].decode(ask.arguments))
-            self.send((ask.number, result))
+            arguments = _ARGUMENTS[method].decode(packed)
+            del packed  # Else a call that waits would hold everything that was read together with it.
+            self.send((number, await self._serve(method, arguments)))
         except EverbellError as refused:
-            self.send(Answer(ask.number, _NOTHING, pack_error(refused)))
+            self.send(Answer(number, _NOTHING, pack_error(refused)))
         except Exception as error:
             # Whoever asked must not wait for ever; what went wrong inside is for the log.
-            _log.exception("a call of a gateway failed: %s", ask.method)
-            self.send(Answer(ask.number, _NOTHING, pack_error(EverbellError(f"{ask.method} failed: {error!r}"))))
+            _log.exception("a call of a gateway failed: %s", method)
+            self.send(Answer(number, _NOTHING, pack_error(EverbellError(f"{method} failed: {error!r}"))))
 
 
 class GatewayEnd(_Frames):

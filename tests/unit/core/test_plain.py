@@ -58,9 +58,11 @@ def _checked_one_by_one(lines: bytes, tenant: Tenant) -> list[Draft] | None:
         return None
 
 
-def test_a_tenant_with_a_horizon_is_checked_one_by_one() -> None:
+def test_a_tenant_with_a_horizon_or_a_quota_is_checked_one_by_one() -> None:
     assert may_be_plain(Tenant())
     assert not may_be_plain(Tenant(limits=Limits(horizon_ms=1)))
+    assert not may_be_plain(Tenant(limits=Limits(rate=1)))
+    assert not may_be_plain(Tenant(limits=Limits(pending=1)))
 
 
 @given(st.integers(1, 20), st.integers(1, 9))

@@ -93,6 +93,12 @@ def test_forms_of_an_instant(text: str, at: int) -> None:
         ("2026-11-20T10:00:00.000-05:99", "RFC 3339 time with an offset"),
         ("2026-11-20T10:00:00+24:00", "RFC 3339 time with an offset"),
         ("2026-11-20T10:00:00-30:00", "RFC 3339 time with an offset"),
+        ("2026-11-20T10+01:00.000Z", "RFC 3339"),
+        ("20261120T1000+00:00.000Z", "RFC 3339"),
+        ("2026-11-20T1000Z:00.000Z", "RFC 3339"),
+        ("2026-11-20T24:00:30.500Z", "calendar"),
+        ("2026-11-20T10:00:60.000Z", "calendar"),
+        ("2026-W47-5T10:00:00.000Z", "RFC 3339"),
         ("tomorrow", "RFC 3339"),
         ("", "RFC 3339"),
         ("٢٠٢٦-11-20T10:00:00Z", "RFC 3339"),
@@ -119,6 +125,25 @@ def test_all_of_an_instant_without_an_offset_is_told_if_it_is_not_too_long() -> 
 
     with pytest.raises(InvalidInput, match=f"'{text}' has no offset"):
         parse_instant(text)
+
+
+@given(
+    st.integers(0, INSTANT_MAX),
+    st.lists(st.tuples(st.integers(0, 23), st.sampled_from("0123456789-:.+TZW ٣")), max_size=3),
+)
+def test_the_short_way_takes_what_the_long_one_takes(at: int, changes: list[tuple[int, str]]) -> None:
+    letters = list(format_instant(at))
+    for place, letter in changes:
+        letters[place] = letter
+    text = "".join(letters)
+
+    def parsed(text: str) -> int | None:
+        try:
+            return parse_instant(text)
+        except InvalidInput:
+            return None
+
+    assert parsed(text) == parsed(f"{text[:-1]}0{text[-1]}"), "with another digit it takes the long way"
 
 
 @given(st.text(max_size=40))

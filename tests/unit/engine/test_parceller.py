@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from everbell.core.ids import place_in
 from everbell.core.plain import Plain
+from everbell.core.spec import Draft
 from everbell.core.tenant import Limits, Tenant
 from everbell.engine.parceller import PARCEL_EVENTS_MIN
-from everbell.errors import StoreBroken, StoreFull, Throttled
+from everbell.engine.port import Seen
+from everbell.errors import EverbellError, Stopping, StoreBroken, StoreFull, Throttled
 from everbell.stores.parcel import PARCEL_EVENTS_MAX, Parcel, parcel_of
 from everbell.stores.port import Add
 from tests.unit.engine.stage import Stage, play
@@ -158,6 +161,29 @@ def test_what_cannot_be_stored_is_told_for_each() -> None:
         await stage.pass_ms(5_000)
         results = await stage.engine.operations.schedule_plain("default", plain(stage, MANY))
         assert [type(result) for result in results] == [StoreBroken] * MANY
+
+    play(scene)
+
+
+def test_of_parts_that_are_refused_the_others_are_told() -> None:
+    async def scene(stage: Stage) -> None:
+        operations = stage.engine.operations
+        go_on = stage.hold_writes()
+        task = asyncio.ensure_future(operations.schedule_plain("default", plain(stage, PARCEL_EVENTS_MAX)))
+        await stage.pass_ms(1)
+
+        async def stopping(tenant: str, drafts: Sequence[Draft]) -> list[str | Seen | EverbellError]:
+            raise Stopping("stopping")
+
+        stage.engine.operations._parceller._schedule_ids = stopping
+        few = PARCEL_EVENTS_MIN - 1
+        both = asyncio.ensure_future(operations.schedule_plain("default", plain(stage, PARCEL_EVENTS_MAX + few)))
+        await stage.pass_ms(1)
+        go_on.set()
+        results = await both
+        assert [isinstance(result, str) for result in results] == [True] * PARCEL_EVENTS_MAX + [False] * few
+        assert isinstance(results[-1], Stopping)
+        await task
 
     play(scene)
 

@@ -158,6 +158,17 @@ def test_a_record_that_is_too_large_is_poison() -> None:
     assert "more than 100 bytes" in poison(record(event(payload="x" * 100)), value_bytes_max=100).reason
 
 
+def test_what_nobody_foresaw_is_poison_too(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(*arguments: object) -> None:
+        raise TypeError("a bug")
+
+    monkeypatch.setattr(Edge, "checked", fail)
+    events, (poison,) = reader().read(record(event()))
+    assert not events
+    assert "a bug" in poison.reason
+    assert "any:3:1234" in caplog.text
+
+
 def test_of_an_array_only_what_is_wrong_is_poison_and_it_is_kept_as_it_came() -> None:
     events, poisons = reader().read(record(b'[{"to":"queue:a","in":0}, {"to" : "nix", "in":0}, 17]'))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import tracemalloc
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -300,3 +301,29 @@ def test_what_cannot_be_sent_back_is_told_as_a_failure() -> None:
 
 def test_errors_that_are_expected_have_classes_of_their_own() -> None:
     assert {NotFound, Stopping} <= set(ERRORS)
+
+
+def test_a_call_that_waits_holds_nothing_of_what_was_read_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = asyncio.Event()
+
+    async def serve(name: str, given: tuple[Any, ...]) -> Any:
+        if name == "counts":
+            await waits.wait()
+        return {} if name == "counts" else True
+
+    async def test(gateway: GatewayEnd, engine: EngineEnd) -> None:
+        large = Plain([5] * 1_000, ["queue:q"] * 1_000, [b"x" * 4_000] * 1_000)
+        parcel, _ = parcel_of("shop", large, Allotment(1, 1_000, (2,)), bytes(9_000), 3)
+        frames: list[bytes] = []
+        monkeypatch.setattr(gateway.transport, "write", frames.append)
+        asked, taken = gateway.call("counts"), gateway.call("take_in", parcel)
+        tracemalloc.start()
+        engine.data_received(b"".join(frames))
+        assert await taken
+        held_bytes, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert held_bytes < 1_000_000
+        waits.set()
+        assert await asked == {}
+
+    linked(serve, test)

@@ -17,10 +17,10 @@ from everbell.errors import Fenced, StoreUnavailable
 from everbell.stores import cassandra_journal
 from everbell.stores.cassandra import CassandraStore
 from everbell.stores.cassandra_fence import Fence
-from everbell.stores.cassandra_journal import Journal
+from everbell.stores.cassandra_journal import Ended, Journal, Revoked
 from everbell.stores.cassandra_link import Link
 from everbell.stores.cassandra_rows import make
-from everbell.stores.port import Add, Block, Change, Move
+from everbell.stores.port import Add, Block, Change, Filter, Move
 from tests.conformance.stores import NOW, PARTITIONS, event, finish, page_all
 from tests.services import shared
 
@@ -158,10 +158,38 @@ def test_an_event_that_no_server_takes_is_refused_for_itself_alone(url: str) -> 
         refused = await store.apply([*some(1, payload=bytes(9 << 20)), Add(small)], epochs)
         assert [(index, refusal.existing) for index, refusal in refused.items()] == [(0, None)]
         assert "4 MiB" in refused[0].unmet
+        assert refused[0].is_for_good
         assert await stored(store) == [2]
         grown = replace(small, payload=bytes(9 << 20), version=2)
         assert "4 MiB" in (await store.apply([Move(small, grown, guarded=True)], epochs))[0].unmet
         assert await store.apply(some(3), epochs) == {}
+
+    play(store, scenario=scenario)
+
+
+@pytest.mark.parametrize("trouble", [Revoked([3]), Ended()])
+def test_records_are_found_whose_operation_had_to_be_made_again(
+    url: str, monkeypatch: pytest.MonkeyPatch, trouble: Exception
+) -> None:
+    store = opened(url)
+
+    async def scenario() -> None:
+        epochs = await owning(store)
+        ended = event(1, partition=1)
+        await store.apply([Add(ended)], epochs)
+        run = Journal.run
+        troubles = [trouble]
+
+        async def once_in_vain(journal: Journal, *arguments: Any) -> None:
+            if troubles:
+                raise troubles.pop()
+            await run(journal, *arguments)
+
+        monkeypatch.setattr(Journal, "run", once_in_vain)
+        assert await store.apply([finish(ended)], epochs) == {}
+        assert not troubles
+        found = await store.find(Filter("shop", "delivered"), None, 10)
+        assert [record.id for record in found.events] == [ended.id]
 
     play(store, scenario=scenario)
 

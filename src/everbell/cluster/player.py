@@ -13,7 +13,7 @@ from everbell.clock import Clock
 from everbell.cluster.vital import OnHalt, begin
 from everbell.core.cluster import NOTHING, Value, apply, decode_command, decode_value, encode_value
 from everbell.core.cluster.value import TRANSITIONS_MAX
-from everbell.errors import LogBroken, LogError, Trimmed
+from everbell.errors import LogBroken, LogCorrupt, LogError, Trimmed
 from everbell.logs.port import Log, Snapshot
 
 _READ = 500
@@ -81,8 +81,8 @@ class Player:
         while True:
             try:
                 await self._go_on()
-            except LogBroken:
-                raise
+            except (LogBroken, LogCorrupt):
+                raise  # There is nothing to wait for.
             except LogError:
                 await asyncio.sleep(_AWAY_S)
 

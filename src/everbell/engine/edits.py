@@ -13,11 +13,11 @@ from typing import NamedTuple, TypeVar
 from everbell.core.event import Event, Record, is_paused
 from everbell.engine.entry import Entry, Phase, until_settled
 from everbell.engine.floor import Floor
-from everbell.engine.intake import not_owner
+from everbell.engine.intake import not_owner, unmet
 from everbell.engine.lanes import NOBODY, Lanes
 from everbell.engine.partition import Partition
 from everbell.engine.scribe import Scribe, failing
-from everbell.errors import Conflict, EverbellError, NotFound, StoreError, StoreUnavailable, VersionMismatch
+from everbell.errors import Conflict, EverbellError, NotFound, StoreError, VersionMismatch
 from everbell.stores.port import Block, Change, Move, Refusal, Store
 
 Edit = Callable[[Event], Change]
@@ -109,16 +109,17 @@ class Edits:
         changes = [change]
         stored: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-        def finish(result: Mapping[int, Refusal] | StoreError) -> None:
-            if not isinstance(result, StoreError) and 0 in result and result[0].unmet:
-                result = StoreUnavailable(result[0].unmet)
-            if isinstance(result, StoreError):
+        def finish(told: Mapping[int, Refusal] | StoreError) -> None:
+            result: Mapping[int, Refusal] | EverbellError = told
+            if not isinstance(told, StoreError) and 0 in told and told[0].unmet:
+                result = unmet(told[0])
+            if isinstance(result, EverbellError):
                 self._put_back(entry, was)
             else:
                 self._edited(entry, was, change, made=not result, freed=len(changes) > 1)
             if stored.done():
                 return
-            if isinstance(result, StoreError):
+            if isinstance(result, EverbellError):
                 stored.set_exception(result)
             else:
                 stored.set_result(not result)

@@ -21,7 +21,7 @@ from everbell.engine.partition import Partition
 from everbell.engine.quotas import Quotas
 from everbell.engine.scribe import GROUP_CHANGES_MAX, Scribe
 from everbell.entropy import Entropy
-from everbell.errors import EverbellError, NotOwner, StoreError, StoreUnavailable
+from everbell.errors import EverbellError, NotOwner, StoreError, StoreUnavailable, TooLarge
 from everbell.stores.parcel import Parcel
 from everbell.stores.port import SEQUENCES_AT_ONCE, Add, Refusal
 
@@ -228,8 +228,13 @@ class Intake:
             self._floor.arrive(event)
             return event
         if refusal.unmet:
-            return StoreUnavailable(refusal.unmet)
+            return unmet(refusal)
         return not_owner(event.partition) if refusal.existing is None else Taken(refusal.existing)
+
+
+def unmet(refusal: Refusal) -> TooLarge | StoreUnavailable:
+    """Why a store did not do what a user asked for."""
+    return TooLarge(refusal.unmet, "payload") if refusal.is_for_good else StoreUnavailable(refusal.unmet)
 
 
 def not_owner(partition: int) -> NotOwner:

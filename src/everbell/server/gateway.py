@@ -26,7 +26,7 @@ from everbell.log_lines import set_up_logging
 from everbell.server.api import Api
 from everbell.server.audit import AuditLog
 from everbell.server.cluster_api import ClusterApi
-from everbell.server.door import Board
+from everbell.server.door import Board, Place
 from everbell.server.gate import Gate
 from everbell.server.gateways import GatewayPlan
 from everbell.server.http import HttpServer, ServerLimits
@@ -89,10 +89,10 @@ class Gateway:
         if tls is not None:
             loop.add_signal_handler(signal.SIGHUP, renew_certificate, tls, plan.tls)
         listener = socket.socket(fileno=plan.listener)
-        if plan.gateways == 1:
+        if plan.board is None:
             await server.start(listener, tls)
         else:
-            server.share(listener, Board(plan.board, plan.number, plan.gateways), tls)
+            server.share(listener, Place(Board(plan.board, plan.gateways), plan.number), tls)
         following = [asyncio.create_task(work) for work in (self._keep_looking(link), keys.follow(), policies.follow())]
         reading = asyncio.create_task(self._read_topics(link, operations, tenants, stop))
         reading.add_done_callback(lambda ended: stop.set() if ended.exception() else None)

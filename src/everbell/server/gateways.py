@@ -22,7 +22,7 @@ from everbell.core.tenant import Tenant
 from everbell.kafka.settings import KafkaSettings
 from everbell.links.link import EngineEnd, Serve
 from everbell.log_lines import LogFormat
-from everbell.server.door import open_board
+from everbell.server.door import Board, open_board
 from everbell.server.http import BACKLOG
 from everbell.settings import Settings, TlsSettings
 
@@ -39,8 +39,8 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     gateways: int
     """How many there are."""
     listener: int
-    board: int
-    """The file in which they write down how many connections each has."""
+    board: int | None
+    """The file in which they write down how many connections each has, if there are several."""
     link: int
     body_bytes_max: int
     bodies_bytes_max: int
@@ -71,7 +71,8 @@ class Gateways:
         """`on_end` is told the number of each that has ended, when nothing more comes from it."""
         self._settings = settings
         self._listener = listener
-        self._board = open_board(settings.gateways)
+        # One alone has nobody to share with.
+        self._board = Board(open_board(settings.gateways), settings.gateways) if settings.gateways > 1 else None
         self._serve = serve
         self._stopping = stopping
         self._on_end = on_end
@@ -79,11 +80,15 @@ class Gateways:
         self._processes: set[asyncio.subprocess.Process] = set()
 
     async def start(self) -> None:
-        """Start them all; returns when each has a link."""
+        """Start them all; returns when each has a link, or when the node is to stop."""
         self._listener.listen(BACKLOG)
         started = [asyncio.Event() for _ in range(self._settings.gateways)]
         self._keepers = [asyncio.create_task(self._keep(number, event)) for number, event in enumerate(started)]
-        await asyncio.gather(*(event.wait() for event in started))
+        waits = asyncio.gather(*(event.wait() for event in started)), asyncio.ensure_future(self._stopping.wait())
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
 
     def renew_certificate(self) -> None:
         """Let them read the certificate again."""
@@ -106,7 +111,8 @@ class Gateways:
                 if process.returncode is None:
                     with suppress(ProcessLookupError):
                         process.kill()
-        self._board.close()
+        if self._board is not None:
+            self._board.close()
 
     async def _keep(self, number: int, started: asyncio.Event) -> None:
         while True:
@@ -120,6 +126,8 @@ class Gateways:
             await link.linked
             started.set()
             code = await process.wait()
+            if self._board is not None:
+                self._board.strike_out(number)
             self._processes.discard(process)
             await link.lost
             self._on_end(number)
@@ -138,7 +146,7 @@ class Gateways:
             number,
             settings.gateways,
             self._listener.fileno(),
-            self._board.fileno(),
+            None if self._board is None else self._board.file,
             far.fileno(),
             settings.body_bytes_max,
             settings.bodies_bytes_max,
@@ -160,7 +168,7 @@ class Gateways:
                 "-m",
                 "everbell.server.gateway",
                 stdin=asyncio.subprocess.PIPE,
-                pass_fds=(self._listener.fileno(), self._board.fileno(), far.fileno()),
+                pass_fds=(self._listener.fileno(), far.fileno(), *(() if self._board is None else (self._board.file,))),
             )
         except OSError:
             transport.abort()

@@ -16,7 +16,7 @@ import ssl
 from typing import Any
 
 from everbell.server.connection import Connection
-from everbell.server.door import Board, Door
+from everbell.server.door import Door, Place
 from everbell.server.limits import ServerLimits
 from everbell.server.message import Handler, Request, Response, problem
 from everbell.server.service import Problem, Service
@@ -59,10 +59,10 @@ class HttpServer:
             lambda: Connection(service), backlog=BACKLOG, **place, **_secured(tls)
         )
 
-    def share(self, listener: socket.socket, board: Board, tls: ssl.SSLContext | None = None) -> None:
+    def share(self, listener: socket.socket, place: Place, tls: ssl.SSLContext | None = None) -> None:
         """Listen on a socket that other processes listen on, too."""
         service = self._begin()
-        self._door = Door(listener, board, lambda: Connection(service), _secured(tls))
+        self._door = Door(listener, place, lambda: Connection(service), _secured(tls))
         service.on_leave = self._door.left
         self._door.open()
 

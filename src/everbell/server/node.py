@@ -130,7 +130,8 @@ class Node:
         front = await start(cluster, keys, policies, listener)
         if self._kafka is not None and not settings.gateways:
             self._kafka.read(cluster.operations, settings.tenants, settings.body_bytes_max)
-        ready(url)
+        if not self._stop.is_set():
+            ready(url)
         await self._stop.wait()
         if self._halted is not None or engine.broken is not None:
             return await self._give_up(engine)

@@ -162,21 +162,24 @@ class CassandraStore:
                     self._buckets.forget(claimed)
                 return await self._make(changes, levels)
             except Revoked:
-                self._buckets.forget()
+                self._forget_worked_out()
             except Ended:
                 self._begin_again()
             except BaseException:
-                # What was worked out for it is not so.
-                self._buckets.forget()
-                self._shelves.clear()
+                self._forget_worked_out()
                 raise
         raise StoreUnavailable(_BUSY)
+
+    def _forget_worked_out(self) -> None:
+        """An operation did not count: what was taken for stored while its rows were worked out is not so."""
+        self._buckets.forget()
+        self._shelves.clear()
 
     def _begin_again(self) -> None:
         """This process goes on as another one. Nothing of the old one is open."""
         self._journal.begin_again(self._new_writer())
         self._fence.forget()
-        self._buckets.forget()
+        self._forget_worked_out()
         self._tallies.clear()
 
     async def _make(self, changes: Sequence[Change], levels: tuple[str, ...]) -> Mapping[int, Refusal]:
@@ -186,7 +189,7 @@ class CassandraStore:
             if type(change) is Add and not is_made(change.event.id)
         }
         out = {
-            **dict.fromkeys(_too_large(changes), Refusal(None, _TOO_LARGE)),
+            **dict.fromkeys(_too_large(changes), Refusal(None, _TOO_LARGE, is_for_good=True)),
             **dict.fromkeys(_adds_of(changes, await self._claim_ids(given)), Refusal(None, _TAKEN)),
         }
         if out:
@@ -343,7 +346,7 @@ def _too_large(changes: Sequence[Change]) -> list[int]:
     return [
         index
         for index, change in enumerate(changes)
-        if (type(change) is Add and len(change.event.payload) > _EVENT_BYTES_MAX)
+        if (type(change) is Add and not change.follows and len(change.event.payload) > _EVENT_BYTES_MAX)
         or (type(change) is Move and change.guarded and len(change.after.payload) > _EVENT_BYTES_MAX)
     ]
 

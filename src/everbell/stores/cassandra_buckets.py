@@ -110,7 +110,8 @@ class Buckets:
         self.lows = {
             partition: low for partition, low in self.lows.items() if gone is not None and partition not in gone
         }
-        self.idle = {place for place in self.idle if gone is not None and place[0] not in gone}
+        # In place: whoever reads adds to this very set.
+        self.idle.difference_update([place for place in self.idle if gone is None or place[0] in gone])
 
     async def know(self, places: set[Place]) -> None:
         """Learn of the shards of these buckets."""

@@ -31,8 +31,9 @@ class Fence:
         self._link = link
         self._journal = journal
         self._held: dict[int, int] = {}
-        self._untold: dict[int, tuple[int, int | None]] = {}
-        """Epochs and writers that were perhaps put in force, and nobody was told."""
+        self._untold: dict[int, set[tuple[int, int | None]]] = {}
+        """By partition: epochs and writers that were perhaps put in force, and nobody was told. Several, for this
+        process may become another writer in between."""
 
     @property
     def held(self) -> Mapping[int, int]:
@@ -83,7 +84,8 @@ class Fence:
             await self._journal.allow(wanted)
             await self._journal.keep_time()
             if not again:
-                self._untold.update((p, (epoch, me)) for p, epoch in wanted.items())
+                for partition, epoch in wanted.items():
+                    self._untold.setdefault(partition, set()).add((epoch, me))
             if await self._write(wanted, now):
                 self._held.update(wanted)
                 return
@@ -94,7 +96,7 @@ class Fence:
         late = []
         for partition, epoch in wanted.items():
             seen = now.get(partition, (0, None))
-            is_ours = seen[0] == epoch and (again or seen == self._untold.get(partition))
+            is_ours = seen[0] == epoch and (again or seen in self._untold.get(partition, ()))
             if not is_ours and (again or seen[0] >= epoch):
                 late.append(partition)
         raise_if_fenced(sorted(late))

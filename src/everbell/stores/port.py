@@ -95,6 +95,8 @@ class Refusal(Struct, frozen=True):
     unmet: str = ""
     """Why nothing was done, when that lies with the store: what the tenant wants of it cannot be had now. Only of
     changes that users ask for, which can be refused."""
+    is_for_good: bool = False
+    """That will not change: the store has no room for anything as large."""
 
 
 class Poison(Struct, frozen=True):

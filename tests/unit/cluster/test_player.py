@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 
+import pytest
+
 from everbell.cluster.player import Player
 from everbell.core.cluster import (
     NOTHING,
@@ -17,7 +19,7 @@ from everbell.core.cluster import (
     encode_command,
     value_hash,
 )
-from everbell.errors import LogBroken, LogUnavailable, UnknownCommand, UnknownSnapshot
+from everbell.errors import LogBroken, LogCorrupt, LogError, LogUnavailable, UnknownCommand, UnknownSnapshot
 from everbell.logs.memory import MemoryLog, SharedLog
 from everbell.logs.port import Entry, Snapshot
 from everbell.testing import VirtualClock, run_virtual
@@ -156,17 +158,18 @@ def test_a_node_that_cannot_do_what_an_entry_says_halts() -> None:
     run_virtual(main)
 
 
-def test_a_log_that_broke_halts_the_node() -> None:
+@pytest.mark.parametrize("error", [LogBroken("the disk failed"), LogCorrupt("the snapshot is damaged")])
+def test_a_log_that_broke_halts_the_node(error: LogError) -> None:
     class Broken(MemoryLog):
         async def save(self, snapshot: Snapshot, keep: int) -> None:
-            raise LogBroken("the disk failed")
+            raise error
 
     async def main(clock: VirtualClock) -> None:
         scene = Scene(clock, keep=1, log=Broken(SharedLog()))
         await scene.log.append(FOUND)
         scene.player.start()
         await asyncio.sleep(5)
-        assert [type(reason) for reason in scene.halted] == [LogBroken]
+        assert scene.halted == [error]
         await scene.player.stop()
 
     run_virtual(main)

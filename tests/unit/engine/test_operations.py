@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -13,9 +14,9 @@ from everbell.core.tenant import Tenant
 from everbell.core.time import HOUR_MS, INSTANT_MAX, MINUTE_MS
 from everbell.core.verdict import record_of
 from everbell.engine.port import Seen
-from everbell.errors import Conflict, NotFound, StoreFull, VersionMismatch
+from everbell.errors import Conflict, NotFound, StoreFull, TooLarge, VersionMismatch
 from everbell.stores.memory import MemoryStore
-from everbell.stores.port import Change, Filter, Finish, Found, Move
+from everbell.stores.port import Change, Filter, Finish, Found, Move, Refusal, Write
 from tests.unit.engine.stage import FAILED, REFUSED, Stage, play
 
 
@@ -457,5 +458,25 @@ def test_a_change_never_overwrites_what_it_did_not_see(ends: str) -> None:
         else:
             seen = await changing
             assert (seen.event.version, seen.event.tags) == (3, ("new",))
+
+    play(scene)
+
+
+def test_what_a_store_never_takes_is_too_large_and_not_for_another_try() -> None:
+    class Small(MemoryStore):
+        async def apply(self, changes: Sequence[Write], epochs: Mapping[int, int]) -> Mapping[int, Refusal]:
+            return {index: Refusal(None, "4 MiB at most", is_for_good=True) for index in range(len(changes))}
+
+    async def scene(stage: Stage) -> None:
+        event = await stage.schedule("e", 60_000)
+        taken = stage.store.apply
+        stage.store.apply = Small(8).apply  # type: ignore[method-assign]
+        refused = await stage.ask("large", 60_000)
+        assert isinstance(refused, TooLarge)
+        with pytest.raises(TooLarge, match="4 MiB"):
+            await stage.engine.operations.change("default", event.id, {"payload": b"large"}, None)
+        stage.store.apply = taken  # type: ignore[method-assign]
+        await stage.pass_ms(61_000)
+        assert stage.receiver.names == ["e"]
 
     play(scene)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,21 +14,26 @@ from typing import Any
 import pytest
 import uvloop
 
-from everbell.server.door import Board, Door, open_board
+from everbell.server.door import Board, Door, Place, open_board
 from everbell.server.http import HttpServer, Request, Response, ServerLimits
 
 RUNS: list[Callable[..., Any]] = [asyncio.run, uvloop.run]
 
 
 def test_a_board_is_seen_by_all() -> None:
-    with open_board(3) as file:
-        one, two, three = (Board(file.fileno(), number, 3) for number in range(3))
-        one.write(2)
-        two.write(1)
-        three.write(1)
-        assert [board.is_fewest() for board in (one, two, three)] == [False, True, True]
-        two.write(4)
-        assert [board.is_fewest() for board in (one, two, three)] == [False, False, True]
+    board = Board(open_board(3), 3)
+    one, two, three = (Place(Board(os.dup(board.file), 3), number) for number in range(3))
+    one.write(2)
+    assert one.is_fewest(), "the others are not there yet"
+    two.write(1)
+    three.write(1)
+    assert [place.is_fewest() for place in (one, two, three)] == [False, True, True]
+    two.write(4)
+    assert [place.is_fewest() for place in (one, two, three)] == [False, False, True]
+    board.strike_out(2)
+    assert [place.is_fewest() for place in (one, two, three)] == [True, False, False]
+    for each in (board, one.board, two.board, three.board):
+        each.close()
 
 
 class Sharing:
@@ -36,22 +42,22 @@ class Sharing:
     def __init__(self, servers: int) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = self.listener.getsockname()
-        self._file = open_board(servers)
-        self.boards = [Board(self._file.fileno(), number, servers) for number in range(servers)]
+        self._board = Board(open_board(servers), servers)
+        self.places = [Place(self._board, number) for number in range(servers)]
         self.left: list[asyncio.Event] = []
         """Set when a connection of each has been closed."""
         self.servers = [HttpServer(_saying(number), limits=ServerLimits()) for number in range(servers)]
 
     def open(self) -> None:
-        for server, board in zip(self.servers, self.boards, strict=True):
-            server.share(self.listener.dup(), board)
+        for server, place in zip(self.servers, self.places, strict=True):
+            server.share(self.listener.dup(), place)
             self.left.append(_told_of_leaving(server))
 
     async def close(self) -> None:
         for server in self.servers:
             await server.stop(0)
         self.listener.close()
-        self._file.close()
+        self._board.close()
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[str]:
@@ -118,13 +124,13 @@ def test_connections_that_are_closed_count_no_more() -> None:
 
 def test_what_is_left_to_somebody_who_does_not_come_is_taken_all_the_same() -> None:
     async def test(shared: Sharing) -> None:
-        shared.boards[1].write(-1)  # It has fewest of all, and is not there.
+        shared.places[1].write(-1)  # It has fewest of all, and is not there.
         async with shared.connection() as one, shared.connection() as other:
             assert (one, other) == ("0", "0")
 
     async def main() -> None:
         shared = Sharing(2)
-        shared.servers[0].share(shared.listener.dup(), shared.boards[0])
+        shared.servers[0].share(shared.listener.dup(), shared.places[0])
         try:
             await asyncio.wait_for(test(shared), 30)
         finally:
@@ -135,10 +141,12 @@ def test_what_is_left_to_somebody_who_does_not_come_is_taken_all_the_same() -> N
 
 def test_who_stops_leaves_the_door_to_the_others() -> None:
     async def test(shared: Sharing) -> None:
-        await shared.servers[0].stop(0)
-        assert not shared.boards[0].is_fewest()
-        async with shared.connection() as one, shared.connection() as other:
-            assert (one, other) == ("1", "1")
+        async with shared.connection(), shared.connection():
+            await shared.servers[0].stop(0)
+            await asyncio.wait_for(shared.left[0].wait(), 30)
+            assert not shared.places[0].is_fewest()
+            async with shared.connection() as one, shared.connection() as other:
+                assert (one, other) == ("1", "1")
 
     sharing(2, test)
 
@@ -167,12 +175,13 @@ def test_a_process_without_room_tries_again(caplog: pytest.LogCaptureFixture, mo
                 transport.close()
                 made.set_result(None)
 
-        with open_board(1) as file:
-            door = Door(listener, Board(file.fileno(), 0, 1), Guest, {})
-            door.open()
-            with socket.create_connection(listener.getsockname()):
-                await asyncio.wait_for(made, 30)
-            door.close()
+        board = Board(open_board(1), 1)
+        door = Door(listener, Place(board, 0), Guest, {})
+        door.open()
+        with socket.create_connection(listener.getsockname()):
+            await asyncio.wait_for(made, 30)
+        door.close()
+        board.close()
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(main())

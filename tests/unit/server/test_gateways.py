@@ -14,6 +14,65 @@ from everbell.server.gateways import Gateways
 from everbell.settings import load
 
 
+async def nobody_asks(method: str, arguments: tuple[Any, ...]) -> Any:
+    raise AssertionError("nobody asks")
+
+
+def test_a_node_that_is_to_stop_does_not_wait_for_gateways_that_cannot_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stopping = asyncio.Event()
+
+    async def never(*arguments: Any, **options: Any) -> Any:
+        stopping.set()  # As if it were told so meanwhile.
+        raise OSError(24, "Too many open files")
+
+    async def main() -> None:
+        settings = load({"store": "memory:", "gateways": "2"}, {}, None)
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            gateways = Gateways(settings, listener, nobody_asks, stopping, lambda number: None)
+            await asyncio.wait_for(gateways.start(), 30)
+            await gateways.stop(0)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", never)
+    asyncio.run(main())
+
+
+def test_what_a_gateway_that_ended_had_is_struck_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everbell.server.gateways._RESTART_S", 3_600)
+    begin = asyncio.create_subprocess_exec
+
+    async def briefly(*arguments: Any, **options: Any) -> Any:
+        return await begin(sys.executable, "-c", "pass", **options)
+
+    async def main() -> None:
+        settings = load({"store": "memory:", "gateways": "2"}, {}, None)
+        ended: list[int] = []
+        both = asyncio.Event()
+
+        def on_end(number: int) -> None:
+            ended.append(number)
+            if len(ended) == 2:
+                both.set()
+
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            gateways = Gateways(settings, listener, nobody_asks, asyncio.Event(), on_end)
+            board = gateways._board
+            assert board is not None
+            for number in range(2):
+                board.write(number, 0)
+            await asyncio.wait_for(gateways.start(), 30)
+            await asyncio.wait_for(both.wait(), 30)
+            board.write(0, 7)
+            assert board.is_fewest(0)
+            await gateways.stop(0)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", briefly)
+    asyncio.run(main())
+
+
 def test_a_gateway_that_cannot_be_started_for_a_moment_is_started_later(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -31,11 +90,7 @@ def test_a_gateway_that_cannot_be_started_for_a_moment_is_started_later(
         settings = load({"store": "memory:", "gateways": "1"}, {}, None)
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
-
-            async def serve(method: str, arguments: tuple[Any, ...]) -> Any:
-                raise AssertionError("nobody asks")
-
-            gateways = Gateways(settings, listener, serve, asyncio.Event(), lambda number: None)
+            gateways = Gateways(settings, listener, nobody_asks, asyncio.Event(), lambda number: None)
             await asyncio.wait_for(gateways.start(), 30)
             await gateways.stop(0)
         assert len(tries) >= 3

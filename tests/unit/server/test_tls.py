@@ -18,7 +18,7 @@ import uvloop
 from everbell.client.awaiting import AsyncClient
 from everbell.client.blocking import Client
 from everbell.errors import InvalidInput, Unreachable
-from everbell.server.door import Board, open_board
+from everbell.server.door import Board, Place, open_board
 from everbell.server.http import HttpServer, Request, Response, ServerLimits
 from everbell.server.tls import renew_certificate, server_tls
 from everbell.settings import SettingsError, TlsSettings
@@ -101,21 +101,21 @@ def test_servers_that_share_a_socket_speak_it_and_count_only_those_who_do(run: R
     async def main() -> None:
         listener = socket.create_server(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-        with open_board(2) as file:
-            board, other_board = Board(file.fileno(), 0, 2), Board(file.fileno(), 1, 2)
-            other_board.write(0)
-            server = HttpServer(health, limits=ServerLimits())
-            server.share(listener, board, context_of(ours.settings))
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n")
-            await reader.read()  # Until it is hung up on.
-            writer.close()
-            async with AsyncClient(f"https://127.0.0.1:{port}", ca=ours.certificate) as client:
-                assert (await client.health()).state == "ready"
-                assert not board.is_fewest()
-            await server.stop(1)
-            assert server._service is not None
-            assert server._service.quiet.is_set()
+        board = Board(open_board(2), 2)
+        board.write(1, 0)
+        server = HttpServer(health, limits=ServerLimits())
+        server.share(listener, Place(board, 0), context_of(ours.settings))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n")
+        await reader.read()  # Until it is hung up on.
+        writer.close()
+        async with AsyncClient(f"https://127.0.0.1:{port}", ca=ours.certificate) as client:
+            assert (await client.health()).state == "ready"
+            assert not board.is_fewest(0)
+        await server.stop(1)
+        board.close()
+        assert server._service is not None
+        assert server._service.quiet.is_set()
 
     run(main())
 

@@ -94,3 +94,15 @@ def test_an_answer_that_comes_after_another_has_failed_changes_nothing() -> None
         ]
 
     asyncio.run(scenario())
+
+
+def test_what_readers_find_empty_is_remembered_after_partitions_were_taken() -> None:
+    buckets = Buckets(cast(Link, None), 10)
+    found_by_readers = buckets.idle
+    found_by_readers |= {(0, 5), (1, 5)}
+    buckets.forget({1})
+    assert buckets.idle == {(0, 5)}
+    found_by_readers.add((2, 7))
+    assert buckets.idle == {(0, 5), (2, 7)}
+    buckets.forget()
+    assert not found_by_readers

@@ -52,7 +52,7 @@ DURATION_EXAMPLES = '"250ms", "90s", "1h30m", "PT20M" or a number of seconds'
 def parse_instant(text: str, field: str = "at") -> int:
     """Read an RFC 3339 time with an offset; a finer fraction is rounded up to the next millisecond."""
     # The form that programs write, to the millisecond in UTC, takes the short way: it is most of what a busy server
-    # reads, and of many events some share a second.
+    # reads, and many events share a minute.
     if len(text) == 24:
         second, millisecond = _SECONDS.get(text[16:19]), _MILLISECONDS.get(text[19:])
         if second is not None and millisecond is not None:

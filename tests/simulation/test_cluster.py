@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 # Seeds of a campaign that once broke a promise, each mended since.
 WITHOUT_OPERATORS = (10_250,)
-REGRESSIONS = (2, 5, 7, 19, 7013, 10021, 10318, 901_175, 902_665, 941_386, 1_000_328, 1_061_710)
+REGRESSIONS = (2, 5, 7, 19, 7013, 10021, 10318, 901_175, 902_665, 941_386, 1_000_328, 1_061_710, 1_200_083)
 SEEDS = range(101, 106)
 
 run = cache(simulate_cluster_seed)

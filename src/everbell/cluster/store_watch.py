@@ -77,14 +77,18 @@ class StoreWatch:
         )
 
     async def _is_somebody_well(self) -> bool:
-        answers = await asyncio.gather(*map(self._ask, self._heirs()))
-        return True in answers or (None in answers and False not in answers)
-
-    def _heirs(self) -> list[Member]:
-        """Who would own what this node does, were it gone: those that drain, too, if there is nobody else."""
+        """Of those who would own what this node does, were it gone; if none of them is well, of those who would if they
+        gave way, too: in the end, that are those that drain.
+        """
         value, me = self._node.value, self._node.me
         members = {incarnation: member for incarnation, member in value.members.items() if incarnation != me}
-        return able(replace(value, members=members))
+        while heirs := able(replace(value, members=members)):
+            answers = await asyncio.gather(*map(self._ask, heirs))
+            if True in answers or (None in answers and False not in answers):
+                return True
+            for heir in heirs:
+                del members[heir.incarnation]
+        return False
 
     async def _ask(self, member: Member) -> bool | None:
         """Whether another node reaches the store; None: it cannot be asked."""

@@ -114,6 +114,21 @@ def test_where_everybody_is_being_emptied_those_count_too() -> None:
     in_town(scene)
 
 
+def test_where_all_who_should_own_are_ill_those_that_drain_count_too() -> None:
+    async def scene(town: Town) -> None:
+        one, two, three, four = await town.grow("n1", "n2", "n3", "n4")
+        one.node.append(Drain("n1"), Drain("n2"))
+        await asyncio.sleep(1)
+        assert (one.owned, two.owned) == (set(), set())
+        for ill in (three, four):
+            await shut(ill)
+        await asyncio.sleep(2 * LONG_S)
+        assert one.owned | two.owned == EVERYTHING
+        assert removals(town) == ["it cannot reach the store"] * 2
+
+    in_town(scene)
+
+
 def test_who_owns_nothing_stays() -> None:
     async def scene(town: Town) -> None:
         one, two = await town.grow("n1", "n2")

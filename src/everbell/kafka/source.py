@@ -80,7 +80,8 @@ class KafkaSource:
         tell: Tell,
     ) -> None:
         cluster = settings.clusters[""]
-        own = client_config(cluster, _CONSUMER) | {"group.id": settings.group, "error_cb": self._heard}
+        told = {"error_cb": self._heard, "on_commit": self._committed}
+        own = client_config(cluster, _CONSUMER) | {"group.id": settings.group, **told}
         self._consumer = Consumer(own, logger=library_log)
         self._topics = [topic.name for topic in settings.topics]
         self._operations = operations
@@ -98,6 +99,10 @@ class KafkaSource:
         self._read_to: dict[Place, int] = {}
         self._done: dict[Place, int] = {}
         """The offsets to commit."""
+        self._reached: dict[Place, int] = {}
+        """How far all is durable, of what is read here."""
+        self._uncommitted: list[TopicPartition] = []
+        """Whose offsets could not be committed, told while records are fetched, perhaps in the thread."""
         self._committed_s = 0.0
         self._paused: set[Place] = set()
         self._full_since_s: float | None = None
@@ -243,7 +248,7 @@ class KafkaSource:
         def is_done(offset: int) -> None:
             # A partition that was taken away meanwhile is nobody's business here.
             if self._readings.get(place) is reading:
-                self._done[place] = offset
+                self._done[place] = self._reached[place] = offset
 
         def on_pause(pauses: bool) -> None:
             if self._readings.get(place) is not reading:
@@ -258,7 +263,17 @@ class KafkaSource:
 
     def _take_done(self) -> dict[Place, int]:
         done, self._done = self._done, {}
+        failed, self._uncommitted = self._uncommitted, []
+        for partition in failed:
+            place = (partition.topic, partition.partition)
+            if place in self._reached:  # Else it is read elsewhere, from what is committed.
+                done[place] = self._reached[place]
         return done
+
+    def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        """What became of a commit. While the group shares partitions out it is refused, also for those that stay here,
+        and perhaps nothing follows that would be committed instead."""
+        self._uncommitted += [each for each in partitions if error is not None or each.error is not None]
 
     def _commit(self, done: dict[Place, int], *, at_once: bool = False) -> None:
         """Say how far this is; without waiting, unless it has to be known `at_once`."""
@@ -286,6 +301,7 @@ class KafkaSource:
             place = (partition.topic, partition.partition)
             self._paused.discard(place)
             self._done.pop(place, None)
+            self._reached.pop(place, None)
             self._read_to.pop(place, None)
             (self._places.add if came else self._places.discard)(place)
             reading = self._readings.pop(place, None)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import KafkaError, TopicPartition
 
 from everbell.kafka.dead_letters import DeadLetters
 from everbell.kafka.news import KafkaNews
@@ -94,6 +95,33 @@ def test_a_reading_that_has_left_does_not_pause_the_partition_of_its_successor()
         left._on_pause(True)
         left._on_pause(False)
         assert (consumer.acts, source._paused) == (["pause"], set())
+
+    asyncio.run(main())
+
+
+def test_an_offset_that_could_not_be_committed_is_committed_again_unless_the_partition_has_gone() -> None:
+    async def main() -> None:
+        source = source_of(Consumer(), [])
+        refused, fine = (
+            SimpleNamespace(topic="orders", partition=0, error="rebalancing"),
+            TopicPartition("orders", 1, 5),
+        )
+        for place, offset in ((PLACE, 7), (("orders", 1), 5)):
+            source._readings[place] = reading = source._reading(place)
+            reading._is_done(offset)
+        assert source._take_done() == {PLACE: 7, ("orders", 1): 5}
+
+        source._committed(None, [cast(Any, refused), fine])
+        assert source._take_done() == {PLACE: 7}
+        assert source._take_done() == {}
+        source._committed(cast(KafkaError, "no coordinator"), [cast(Any, refused), fine])
+        source._readings[PLACE]._is_done(9)
+        assert source._take_done() == {PLACE: 9, ("orders", 1): 5}, "as far as it is by now"
+
+        source._lose(cast(Any, None), [TopicPartition("orders", 0)])
+        source._follow_moves()
+        source._committed(None, [cast(Any, refused)])
+        assert source._take_done() == {}
 
     asyncio.run(main())
 

@@ -122,15 +122,19 @@ def test_tenants_with_a_slice_stay_in_it() -> None:
     play(scene)
 
 
+async def made_beforehand(stage: Stage) -> Parcel:
+    """A parcel on its way, with places that were given out before whatever happens next."""
+    allotment = await stage.engine.operations.allot(MANY)
+    assert allotment is not None
+    return parcel_of("default", plain(stage, MANY), allotment, bytes(9 * MANY), 0)[0]
+
+
 def test_a_parcel_for_a_partition_that_was_lost_is_not_taken() -> None:
     async def scene(stage: Stage) -> None:
-        operations = stage.engine.operations
-        allotment = await operations.allot(MANY)
-        assert allotment is not None
-        parcel, _ = parcel_of("default", plain(stage, MANY), allotment, bytes(9 * MANY), 0)
+        parcel = await made_beforehand(stage)
         await stage.engine.release([parcel.runs[0].partition], 1.0)
 
-        assert not await operations.take_in(parcel)
+        assert not await stage.engine.operations.take_in(parcel)
         assert not stage.store.applied
         await scheduled(stage, plain(stage, MANY))
 
@@ -139,13 +143,10 @@ def test_a_parcel_for_a_partition_that_was_lost_is_not_taken() -> None:
 
 def test_a_parcel_that_the_store_refuses_by_its_fence_is_not_taken() -> None:
     async def scene(stage: Stage) -> None:
-        operations = stage.engine.operations
-        allotment = await operations.allot(MANY)
-        assert allotment is not None
-        parcel, _ = parcel_of("default", plain(stage, MANY), allotment, bytes(9 * MANY), 0)
+        parcel = await made_beforehand(stage)
         await stage.store.raise_fence({parcel.runs[-1].partition: stage.store.epoch + 1})
 
-        assert not await operations.take_in(parcel)
+        assert not await stage.engine.operations.take_in(parcel)
         assert (await stage.store.counts()).get("default") is None
 
     play(scene)

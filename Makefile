@@ -9,10 +9,17 @@ SHELL := bash
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
+# The tests start hundreds of processes. Without its byte code on disk, each of them would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 ARGS ?=
-SEED ?= 0
+SEED ?=
 MINUTES ?= 1
+# How many files of acceptance tests run at a time: they wait more than they compute.
+WORKERS ?= 3
+# Every Python that the package is made for.
+PYTHONS ?= $(shell sed -n 's/.*"Programming Language :: Python :: \(3\.[0-9]*\)".*/\1/p' pyproject.toml)
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -82,6 +89,18 @@ types: $(VENV)/.dev ## Check types
 unit: $(VENV)/.dev ## Run the unit tests
 	@$(BIN)/pytest tests/unit $(ARGS)
 
+.PHONY: test-pythons
+test-pythons: ## Run the unit tests on every supported Python that this machine has
+	@failed=; missing=; for version in $(PYTHONS); do \
+		found=; for python in python$$version "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$version.*/bin/python; do \
+			if "$$python" -c 'import ensurepip, venv' 2>/dev/null; then found=$$python; break; fi; done; \
+		if [ -z "$$found" ]; then missing+=" $$version"; continue; fi; \
+		echo "== $$("$$found" --version) ($$found)"; \
+		$(MAKE) unit VENV=.build/pythons/$$version PYTHON="$$found" || failed+=" $$version"; \
+	done; \
+	[ -z "$$missing" ] || echo "not found here, and not tested:$$missing"; \
+	if [ -n "$$failed" ]; then echo "failed on:$$failed"; exit 1; fi
+
 .PHONY: conformance
 conformance: $(VENV)/.dev system services-installed ## Run one suite per port over every adapter
 	@$(BIN)/pytest tests/conformance $(ARGS)
@@ -91,14 +110,19 @@ simulation: $(VENV)/.dev ## Run the whole system in one thread, from seeds, unde
 	@$(BIN)/pytest tests/simulation $(ARGS)
 
 .PHONY: sim
-sim: $(VENV)/.dev ## Simulate more seeds, so long of one node and so long of clusters: make sim SEED=1000 MINUTES=10
-	@failed=0; for campaign in campaign cluster_campaign; do \
-		$(BIN)/python -m tests.simulation.$$campaign --seed $(SEED) --minutes $(MINUTES) || failed=1; \
+sim: $(VENV)/.dev ## Simulate more seeds, random ones or from SEED on, for MINUTES of one node and of clusters each
+	@seed="$(SEED)"; seed=$${seed:-$$((RANDOM * 32768 + RANDOM))}; echo "make sim SEED=$$seed MINUTES=$(MINUTES)"; \
+	failed=0; for campaign in campaign cluster_campaign; do \
+		$(BIN)/python -m tests.simulation.$$campaign --seed $$seed --minutes $(MINUTES) || failed=1; \
 	done; exit $$failed
+
+.PHONY: fuzz
+fuzz: $(VENV)/.dev system services-installed ## Search for input that breaks a test, from SEED or a random one, for MINUTES
+	@exec $(BIN)/python -m tests.fuzz $(if $(SEED),--seed $(SEED)) --minutes $(MINUTES)
 
 .PHONY: acceptance
 acceptance: $(VENV)/.dev system services-installed ## Run real processes, and kill some of them
-	@$(BIN)/pytest tests/acceptance $(ARGS)
+	@$(BIN)/pytest tests/acceptance --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: reference
 reference: $(VENV)/.runtime ## Write the pages of the documentation that are made from the code

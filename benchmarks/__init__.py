@@ -1,1 +1,1 @@
-"""The whole table of measurements, kept in files."""
+"""The complete table of measurements, stored in files."""

@@ -1,7 +1,7 @@
-"""`python -m benchmarks`: everything that `everbell bench` measures, printed, and kept as JSON and as a drawing.
+"""`python -m benchmarks`: print all measurements of `everbell bench`, and store them as JSON and as a drawing.
 
 Takes the options of `everbell bench`; `python -m benchmarks cluster` measures a cluster instead. The files in
-`benchmarks/results` are this machine's alone and not kept in Git.
+`benchmarks/results` describe this machine only and are not stored in Git.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from pathlib import Path
 import msgspec
 
 from everbell.bench.plot import draw
-from everbell.cli.bench import print_report, register, run_bench
+from everbell.cli.bench import bench, print_report, run_bench
 from everbell.cli.parser import FAILED, OK, Parser
 
 RESULTS = Path(__file__).parent / "results"
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print, store."""
     if sys.argv[1:] == ["cluster"]:
-        # Imported late: it needs the servers that the tests start, and nothing else here does.
+        # Imported late: only this module needs the servers that the tests start.
         from benchmarks.cluster import main as measure_cluster
 
         measure_cluster()
         return
     parser = Parser(prog="python -m benchmarks")
-    register(parser.add_subparsers())
+    bench.add_to(parser.add_subparsers())
     args = parser.parse_args(["bench", *sys.argv[1:]])
     report = run_bench(args, shows_progress=sys.stderr.isatty())
     RESULTS.mkdir(exist_ok=True)

@@ -1,9 +1,10 @@
 """`python -m benchmarks cluster`: three real nodes on a real PostgreSQL. One is killed, all are restarted in turn, and
-one joins, while events ring all the time. Prints how late they were.
+one joins, while events are delivered all the time. Prints how late the deliveries were.
 
-Everything is scheduled ahead, evenly spread, with default settings. Who owns an event is known: one without a key stays
-with the node that took it, one with a key goes to the owner of its partition. A receiver that is none of Everbell's
-code notes when each arrives. What is measured is the real thing, so a busy machine shows in every figure.
+All events are scheduled ahead, evenly spread, with default settings. The owner of each event is known: an event without
+a key stays with the node that accepted it, an event with a key goes to the owner of its partition. A receiver that
+contains no code of Everbell records the arrivals. The benchmark measures real processes, so other load on the machine
+shows in every figure.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ KEYED = 0.5
 KEYS = 600
 KILLS = 3
 LEAD_MS = 3_000
-"""Between scheduling and the first due time."""
+"""The time between scheduling and the first due time."""
 BEFORE_MS = 4_000
 AFTER_MS = 18_000
 ROLLING_MS = 30_000
 
 Row = tuple[str, str, str]
-"""What was measured, the figure, the goal."""
+"""The name of the measurement, the figure, the goal."""
 
 
 @dataclass(frozen=True)
 class Due:
-    """An event that was asked for."""
+    """An event that was scheduled."""
 
     at: int
     owner: str
@@ -50,7 +51,7 @@ class Due:
 
 
 class Arena:
-    """The nodes, and all that was asked of them."""
+    """The nodes, and all events that were scheduled on them."""
 
     def __init__(self, fleet: Fleet, receiver: Receiver) -> None:
         self.fleet = fleet
@@ -58,7 +59,7 @@ class Arena:
         self.due: dict[str, Due] = {}
 
     def schedule(self, span_ms: int) -> int:
-        """Events over a span; returns when the first is due."""
+        """Schedule events over a span; returns when the first is due."""
         owners = [part["owner"] for part in self.fleet.view()["partitions"]]
         names = list(self.fleet.nodes)
         first_at = now_ms() + LEAD_MS
@@ -80,7 +81,7 @@ class Arena:
         return first_at
 
     def arrivals(self) -> dict[str, list[int]]:
-        """When each event came."""
+        """The times at which each event arrived."""
         found: dict[str, list[int]] = {}
         for received in list(self.receiver.received):
             found.setdefault(json.loads(received.body)["name"], []).append(received.began_at)
@@ -90,13 +91,13 @@ class Arena:
         deadline = time.monotonic() + 60
         while len(came := self.arrivals()) < len(self.due):
             if time.monotonic() > deadline:
-                raise SystemExit(f"{len(self.due) - len(came)} events did not come\n{self.fleet.log[-3_000:]}")
+                raise SystemExit(f"{len(self.due) - len(came)} events did not arrive\n{self.fleet.log[-3_000:]}")
             time.sleep(0.1)
         return came
 
 
 def lateness(late_ms: Iterable[float]) -> str:
-    """Median, 99 of 100, and the worst."""
+    """Median, 99th percentile, and maximum."""
     ordered = sorted(late_ms)
     if not ordered:
         return "-"
@@ -104,7 +105,7 @@ def lateness(late_ms: Iterable[float]) -> str:
 
 
 def kill(arena: Arena) -> list[Row]:
-    """Let a node drop dead, a few times, and see when its events ring again."""
+    """Kill a node, several times, and measure when its events are delivered again."""
     unkeyed: list[tuple[int, int]] = []
     keyed: list[tuple[int, int]] = []
     before: list[int] = []
@@ -130,11 +131,11 @@ def kill(arena: Arena) -> list[Row]:
         arena.fleet.nodes[victim].start()
         arena.fleet.until_balanced(*NODES)
     return [
-        ("killed: its events ring again, first", _seconds(first for first, _ in unkeyed), "5 s"),
-        ("killed: all that was overdue has rung", _seconds(last for _, last in unkeyed), ""),
-        ("killed: its keys with overdue events, first", _seconds(first for first, _ in keyed), "a deadline more"),
-        ("killed: all of those have rung", _seconds(last for _, last in keyed), ""),
-        ("everybody, before the kill, p50 / p99 / max", lateness(before), ""),
+        ("killed: first delivery of its events", _seconds(first for first, _ in unkeyed), "5 s"),
+        ("killed: all overdue events delivered", _seconds(last for _, last in unkeyed), ""),
+        ("killed: first delivery of its overdue keys", _seconds(first for first, _ in keyed), "a deadline more"),
+        ("killed: all overdue keys delivered", _seconds(last for _, last in keyed), ""),
+        ("all events before the kill, p50 / p99 / max", lateness(before), ""),
         ("the others' events meanwhile, p50 / p99 / max", lateness(others), "as before"),
     ]
 
@@ -147,7 +148,7 @@ def _rang(
     is_meant: Callable[[Due], bool],
     overdue_at: int | None = None,
 ) -> tuple[int, int]:
-    """When the first and the last of the dead node's overdue events came, counted from the kill."""
+    """When the first and the last of the dead node's overdue events arrived, counted from the kill."""
     theirs = [(due.at, came[name][-1]) for name, due in arena.due.items() if due.owner == victim and is_meant(due)]
     if overdue_at is None:
         overdue_at = min(at for due_at, at in theirs if due_at > killed_at)
@@ -156,7 +157,7 @@ def _rang(
 
 
 def roll(arena: Arena) -> list[Row]:
-    """Restart every node in its turn."""
+    """Restart the nodes one after the other."""
     arena.due.clear()
     arena.receiver.received.clear()
     first_at = arena.schedule(ROLLING_MS)
@@ -165,7 +166,7 @@ def roll(arena: Arena) -> list[Row]:
     for name in NODES:
         machine = arena.fleet.nodes.pop(name)
         if machine.stop():
-            raise SystemExit(f"{name} did not stop in order\n{machine.log[-3_000:]}")
+            raise SystemExit(f"{name} did not stop cleanly\n{machine.log[-3_000:]}")
         arena.fleet.nodes[name] = machine
         machine.start()
         arena.fleet.until_balanced(*NODES)
@@ -176,12 +177,12 @@ def roll(arena: Arena) -> list[Row]:
     twice = sum(len(times) > 1 for times in came.values())
     return [
         (f"rolling restart in {(ended_at - began_at) / 1_000:.1f} s, p50 / p99 / max", lateness(late), "p99 1 s"),
-        (f"of its {len(meanwhile):,} events came twice", str(twice), "0"),
+        (f"of its {len(meanwhile):,} events, delivered twice", str(twice), "0"),
     ]
 
 
 def join(arena: Arena) -> list[Row]:
-    """Let a node come to two others, under load."""
+    """Start a third node beside two others, under load."""
     arena.fleet.shrink("n3")
     arena.fleet.until_balanced("n1", "n2")
     arena.due.clear()

@@ -1,7 +1,7 @@
-"""Import many events at once, safely: a bad one harms no other, and running the import again adds nothing.
+"""Import many events at once, safely: an invalid event affects no other, and running the import again adds nothing.
 
-Every event has an id of its own, so the import may be repeated after a crash or a lost answer: what is there already is
-found, not scheduled twice.
+Every event has an id of its own, so the import can be repeated after a crash or a lost answer: Everbell finds the
+existing events and schedules none of them twice.
 
     python examples/batch_import.py
 """

@@ -1,8 +1,8 @@
 """Reconciling the pieces of a batch at the end of its SLA.
 
 A batch of payments goes to a bank, and the answers come back one by one, in any order, or not at all. One event per
-batch, at the end of the SLA, looks at what has come. When the last piece is in early, the check is brought forward:
-rescheduling is exact, so it runs once, either early or at the end.
+batch, due at the end of the SLA, checks which answers have arrived. When the last answer arrives early, the program
+brings the check forward. Rescheduling is exact, so the check runs once, either early or at the end.
 
     python examples/batch_reconciliation.py
 """
@@ -37,7 +37,7 @@ async def main() -> None:
 
     async with bell:
         for batch in BATCHES:
-            # The key is for answers that are events themselves: then they and the check go one at a time.
+            # With this key, answers that are events themselves and the check would be delivered one at a time.
             await bell.schedule({"batch": batch}, to="handler:reconcile", in_=SLA, id=f"{batch}-sla", key=batch)
         for batch, pieces in ANSWERED.items():
             for piece in pieces:

@@ -1,7 +1,7 @@
 """Cancel is exact, and a change can name the version that it changes.
 
-Three price changes for midnight. One is cancelled, one is put off, and an attempt to change it by somebody who has an
-old version in mind is refused.
+Three price changes are scheduled for midnight. The program cancels one and postpones another. A second change of the
+postponed one names its old version and is refused.
 
     python examples/cancel_and_reschedule.py
 """

@@ -1,7 +1,7 @@
-"""Reminders that escalate: ask the one on call, then a colleague, then the manager, until somebody says yes.
+"""Reminders that escalate: page the engineer on call, then a colleague, then the manager, until one acknowledges.
 
-An alert is three events of one tag, each with its own time. Whoever acknowledges cancels the tag, and those that have
-not rung yet never will. Nothing has to be remembered between them: a restart in the middle changes nothing.
+An alert is three events with one tag, each with its own time. The acknowledgement cancels all events with the tag, so
+the remaining pages are never sent. The program keeps no state between them: a restart in the middle changes nothing.
 
     python examples/escalation.py
 """

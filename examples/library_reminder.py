@@ -1,7 +1,7 @@
 """Everbell inside a program: remind users later, from a store that survives a restart.
 
 Two runs share one directory. The first schedules a reminder and ends before its time; the second finds the reminder in
-the store and delivers it. Nothing but this process is needed.
+the store and delivers it. The program needs no other process.
 
     python examples/library_reminder.py
 """
@@ -24,7 +24,7 @@ async def second_run(store: str) -> None:
     bell = Everbell(store)
     reminded = asyncio.Event()
 
-    # Handlers come before the start: what is due already rings at once.
+    # Register handlers before the start: events that are already due are delivered at once.
     @bell.on("reminders")
     async def remind(event: Occurrence) -> None:
         print(f"second run: user {event.payload['user']}, {event.payload['text']}! (attempt {event.attempt})")

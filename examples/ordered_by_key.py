@@ -1,7 +1,7 @@
-"""Events of one key go one at a time, in order; a failing one holds up its own key and nobody else's.
+"""Events of one key are delivered one at a time, in order; a failing event delays only its own key.
 
-Two orders, three steps each. The first step of order 17 fails once. Its next steps wait for it, though they are due;
-order 18 does not notice.
+There are two orders with three steps each. The first step of order 17 fails once. The next steps of order 17 wait for
+it, although they are due; order 18 is not affected.
 
     python examples/ordered_by_key.py
 """

@@ -1,8 +1,8 @@
 """Changing prices at midnight of Black Friday, to the second.
 
-Each price has its event, at the same instant, named by an offset or a zone: never "in n hours", which would drift. All
-of them are stored in one batch, which can be sent again if its answer got lost. They ring at that instant and never
-before it; the lateness of each is measured at the receiver. (Midnight is a moment from now here.)
+Each price has one event. All events are due at the same instant, which has an offset or a zone: "in n hours" would
+drift. The program sends them in one batch, which it can repeat if the answer is lost. The events are delivered at that
+instant and never before it; the receiver measures the lateness of each. (In this example midnight is two seconds away.)
 
     python examples/price_change.py
 """

@@ -1,7 +1,7 @@
 """A server, and a worker that pulls due events from one of its queues.
 
-The server is a process of its own, started here with `everbell serve`; the worker could run on any machine that reaches
-it. One event is refused by the handler for good, so it is dead, with the reason; all others are handled.
+The server is a separate process, started here with `everbell serve`; the worker could run on any machine that reaches
+it. The handler refuses one event permanently, so that event is dead, with the reason; all others are handled.
 
     python examples/queue_worker.py
 """
@@ -23,7 +23,7 @@ MAILS = ("ada@shop.example", "nobody", "grace@shop.example")
 
 @contextmanager
 def server() -> Iterator[str]:
-    """The URL of a server that runs until the end of the block."""
+    """Run a server until the end of the block, and yield its URL."""
     with tempfile.TemporaryDirectory() as directory:
         ready = Path(directory, "ready")
         options = ["--store", f"rocksdb:{directory}/data", "--listen", "127.0.0.1:0", "--ready-file", str(ready)]

@@ -1,6 +1,6 @@
-"""A report that comes again: by cron in a zone, with a look ahead, a pause, and a backfill of days that were missed.
+"""A recurring report: by cron in a zone, with a preview, a pause, and a backfill of missed reports.
 
-A receiver that was away wants only the latest of what it missed: five times lie in the past here, one rings.
+A receiver that was away wants only the latest missed report: five occurrences lie in the past, and one is delivered.
 
     python examples/recurring_report.py
 """
@@ -34,7 +34,7 @@ async def main() -> None:
         late = await asyncio.wait_for(rang.get(), timeout=30)
         print(f"only the latest rang: number {late.number} of {late.id}")
 
-        # They have the same key, so they come one after the other, and after the one that has just rung.
+        # All have the same key, so they are delivered one after the other, after the report that was just delivered.
         filled = await bell.backfill("sales", from_=started_at, until=started_at + timedelta(hours=2))
         for _ in filled.ids:
             await asyncio.wait_for(rang.get(), timeout=30)

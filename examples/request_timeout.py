@@ -1,10 +1,10 @@
 """Timing out requests on an asynchronous bus.
 
-Whoever sends a request schedules its timeout first, under an id that follows from the request. Whoever receives the
-answer closes the request and cancels the timeout, so that it does not ring at all.
+The sender of a request schedules its timeout first, under an id that follows from the request. The receiver of the
+answer closes the request and cancels the timeout, so that the timeout is not delivered at all.
 
-Which of the two came first is decided in one place, by the state of the request itself: a timeout that is being
-delivered at the very moment of the cancel cannot be called back, and finds the request closed.
+The state of the request itself decides whether the answer or the timeout came first: a timeout that is being delivered
+at the moment of the cancel cannot be called back, and finds the request closed.
 
     python examples/request_timeout.py
 """
@@ -39,12 +39,12 @@ async def main() -> None:
             print(f"{name}: an answer, but too late")
             return
         open_requests.remove(name)
-        with suppress(Conflict):  # It has just rung, and found the request closed.
+        with suppress(Conflict):  # The timeout was just delivered, and found the request closed.
             await bell.cancel(f"{name}-timeout")
         print(f"{name}: answered")
 
     async def request(name: str, fate: str) -> None:
-        # First the timeout, then the request: a crash in between leaves a timeout too many, never a request without.
+        # The timeout comes first: a crash in between leaves a superfluous timeout, never a request without a timeout.
         await bell.schedule({"request": name}, to="handler:timeouts", in_=TIMEOUT, id=f"{name}-timeout")
         open_requests.add(name)
         if fate != "answered":

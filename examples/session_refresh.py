@@ -1,7 +1,7 @@
-"""Session timers: every sign of life puts the end of a session off; a session without one ends.
+"""Session timers: every activity of a user postpones the end of the session; an idle session ends.
 
-One event per session, under the session's id. A refresh reschedules it, so however often a user clicks there is one
-event; when it rings, nobody was there for the whole time. A refresh that comes too late is refused, and tells the
+Each session has one event, under the session's id. A refresh reschedules it, so there is one event however often the
+user clicks. When it is delivered, the user was idle for the whole time. A late refresh is refused, which tells the
 program that the session is over.
 
     python examples/session_refresh.py

@@ -1,7 +1,7 @@
-"""A webhook to a receiver that is down for a moment: Everbell tries again until it is taken.
+"""A webhook to a receiver that is down for a moment: Everbell retries until the receiver accepts the event.
 
 The receiver answers 503 twice and then 200. It recognises the event by `ce-id`, which is the same on every attempt, so
-it could drop a duplicate. Everything runs in this process, on loopback.
+it could drop a duplicate. Sender and receiver run in this process, on loopback.
 
     python examples/webhook_with_retries.py
 """
@@ -18,7 +18,7 @@ from everbell import Everbell
 
 
 class FlakyReceiver(BaseHTTPRequestHandler):
-    """Says 503 to the first two attempts."""
+    """Answers 503 to the first two attempts."""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
@@ -30,12 +30,12 @@ class FlakyReceiver(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """The lines above say enough."""
+        """Print nothing: `do_POST` already prints one line per request."""
 
 
 @contextmanager
 def receiver() -> Iterator[str]:
-    """The URL of a receiver that runs until the end of the block."""
+    """Run a receiver until the end of the block, and yield its URL."""
     with ThreadingHTTPServer(("127.0.0.1", 0), FlakyReceiver) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}/hooks"

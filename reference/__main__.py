@@ -7,15 +7,17 @@ from functools import partial
 from pathlib import Path
 
 from reference.commands import commands_page
+from reference.packages import architecture_page
 from reference.routes import routes_page
 from reference.settings import settings_page
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
 
 PAGES: dict[str, Callable[[], str]] = {
-    "cli-reference.md": commands_page,
-    "http-reference.md": routes_page,
-    "settings.md": partial(settings_page, DOCS / "settings.md"),
+    "ARCHITECTURE.md": partial(architecture_page, ROOT / "ARCHITECTURE.md"),
+    "docs/cli-reference.md": commands_page,
+    "docs/http-reference.md": routes_page,
+    "docs/settings.md": partial(settings_page, ROOT / "docs/settings.md"),
 }
 
 
@@ -23,10 +25,10 @@ def main() -> None:
     """Write them."""
     for name, made in PAGES.items():
         text = made()
-        path = DOCS / name
+        path = ROOT / name
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
-            print(f"wrote docs/{name}")
+            print(f"wrote {name}")
 
 
 if __name__ == "__main__":

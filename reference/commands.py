@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from everbell.cli.main import COMMANDS, parser_of
+from everbell.cli.main import all_commands, parser_of
 from everbell.cli.options import SERVER_GROUP
 from everbell.cli.parser import Parser
 from reference.markdown import block, code, page, table
@@ -18,11 +18,11 @@ _SERVER = "Those that talk to a server have these options, too."
 
 def commands_page() -> str:
     """The page."""
-    _, commands = parser_of(COMMANDS)
-    summaries = {action.dest: action.help or "" for action in commands._choices_actions}
-    contents = table(("command", "what it does"), [(f"[{name}](#{name})", summaries[name]) for name in COMMANDS])
-    told = [_command(name, commands.choices[name]) for name in COMMANDS]
-    shared = next(group for name in COMMANDS for group in _groups(commands.choices[name], SERVER_GROUP))
+    known = all_commands()
+    _, commands = parser_of(known.values())
+    contents = table(("command", "purpose"), [(f"[{name}](#{name})", each.summary) for name, each in known.items()])
+    told = [_command(name, commands.choices[name]) for name in known]
+    shared = next(group for name in known for group in _groups(commands.choices[name], SERVER_GROUP))
     return page("Command reference", _INTRO, contents, "## Options for the server", _SERVER, _options(shared), *told)
 
 

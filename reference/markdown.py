@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-MADE = "<!-- Made from the code by `make reference`; what is changed here is lost. -->"
+MADE = "<!-- Made from the code by `make reference`; changes made here are lost. -->"
 
 
 def page(title: str, *parts: str) -> str:
@@ -23,9 +23,9 @@ def code(text: str) -> str:
     return f"`{text}`"
 
 
-def block(text: str) -> str:
+def block(text: str, language: str = "") -> str:
     """Lines that stay as they are."""
-    return f"```\n{text.strip()}\n```"
+    return f"```{language}\n{text.strip()}\n```"
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -3,47 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
-from everbell.clock import SystemClock
-from everbell.core.tenant import Tenants
-from everbell.entropy import SystemEntropy
-from everbell.server.api import Api
-from everbell.server.cluster_api import ClusterApi
-from everbell.server.keys_api import KeysApi
-from everbell.server.openapi import PROBLEMS_OF_ALL, PROBLEMS_OF_KEYS, REFINED_DURATION
-from everbell.server.problem import title_of
-from reference.markdown import code, page, table
+from everbell.api.application import ROUTES, TAGS
+from everbell.api.openapi import PROBLEMS_OF_ALL, PROBLEMS_OF_KEYS, REFINED_DURATION, openapi
+from everbell.http.problem import title_of
+from reference.markdown import block, code, page, table
 
 _INTRO = """\
 Every operation, as a server describes it at `/docs` and in `/openapi.json`. [HTTP API](http-api.md) has the rules that
 hold for all of them, and examples."""
 
 _COMMON = """\
-What is required has a star. A duration is `250ms`, `90s`, `1h30m`, `PT20M` or a number of seconds; a time is RFC 3339
+Required fields have a star. A duration is `250ms`, `90s`, `1h30m`, `PT20M` or a number of seconds; a time is RFC 3339
 with an offset. An answer that is no success is a [Problem](#problem). Each operation names its own; besides, any
 request can meet {all}, and where there are access keys {keys}:"""
 
 
 def document() -> dict[str, Any]:
     """The OpenAPI document of a server that has everything."""
-    nothing = cast(Any, None)  # Nobody calls the handlers.
-    clock = SystemClock()
-    api = Api(
-        nothing,
-        nothing,
-        Tenants(),
-        clock,
-        nothing,
-        nothing,
-        cluster=ClusterApi(nothing, nothing),
-        keys=KeysApi(nothing, clock, SystemEntropy()),
-        policies=cast(Any, object()),
-        pauses=cast(Any, object()),
-    )
-    return api.document
+    return openapi(ROUTES, TAGS)
 
 
 def routes_page() -> str:
@@ -54,7 +35,9 @@ def routes_page() -> str:
         for path, methods in described["paths"].items()
         for method, operation in methods.items()
     ]
-    contents = [(_contents_link(title), operation["summary"]) for title, operation in operations]
+    contents: dict[str, list[tuple[str, str]]] = {}
+    for title, operation in operations:
+        contents.setdefault(operation["tags"][0], []).append((_contents_link(title), operation["summary"]))
     common = _COMMON.format(all=_listed(PROBLEMS_OF_ALL), keys=_listed(PROBLEMS_OF_KEYS))
     met = sorted({status for _, operation in operations for status in _problems(operation)})
     schemas = described["components"]["schemas"].items()
@@ -63,7 +46,7 @@ def routes_page() -> str:
         _INTRO,
         common,
         table(("problem", "title"), [(str(status), title_of(status)) for status in met]),
-        table(("operation", "what it does"), contents),
+        *(table((f"operations: {tag}", "purpose"), rows) for tag, rows in contents.items()),
         "## Operations",
         *(_operation(title, operation) for title, operation in operations),
         "## Schemas",
@@ -79,10 +62,12 @@ def _operation(title: str, operation: dict[str, Any]) -> str:
     body = operation.get("requestBody", {"content": {}})["content"].items()
     parameters += [("body", code(kind), _kind(media["schema"]), "") for kind, media in body]
     own = [status for status in _problems(operation) if status not in (*PROBLEMS_OF_ALL, *PROBLEMS_OF_KEYS)]
+    example = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("example")
     parts = [
         f"### {title}",
         f"{operation['summary']}. {operation['description']}",
         table(("parameter", "where", "type", "meaning"), parameters),
+        block(msgspec.json.encode(example).decode(), "json") if example is not None else "",
         table(("answer", "means", "body"), _answers(operation)),
         f"Problems: {_listed(own)}." if own else "",
     ]

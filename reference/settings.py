@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from everbell.setting import Setting
-from everbell.settings import SETTINGS
+from everbell.node.setting_kinds import Setting
+from everbell.node.settings import SETTINGS
 from reference.markdown import code, table
 
 _TITLES = ("flag", "variable", "in the file", "default", "meaning")

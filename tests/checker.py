@@ -1,15 +1,16 @@
-"""The independent checker: from what was asked, what was acknowledged and what a receiver saw, it says what was broken.
+"""The independent checker: compares the requests, the acknowledgements and the deliveries, and lists the broken
+promises.
 
-It knows nothing of the engine. Everything is told to it from outside — by the client that asked, and by the receiver
-that was called — and `violations` compares the two after a full drain.
+It knows nothing of the engine. The client reports its requests and the receiver reports the calls it got. After a full
+drain, `violations` compares the two.
 
 Rules (K acknowledged, A attempted, D delivered):
   lost          an event in K that was neither delivered nor ended in another recorded way
-  unexpected    a delivery of something that nobody asked for, or that was definitely refused
+    unexpected    a delivery of an event that no client asked for, or that was definitely refused
   early         a delivery before its due time
-  altered       a body that is not what was sent
+    altered       a body that differs from the body that was sent
   order         first deliveries of a key that are not in (due time, acceptance) order
-  overlap       two events of one key under way at once
+    overlap       two events of one key in flight at once
   cancelled     an attempt that began after its cancel was acknowledged
   paused        an attempt that began while its tenant, key or target was paused
   duplicate     a second delivery that no unknown outcome explains
@@ -40,7 +41,7 @@ class Asked:
     cancelled_at: int | None = None
     cancel_unknown: bool = False
     moved: bool = False
-    """Its time was changed, so its place in the order is no longer known from outside."""
+    """The due time was changed, so the checker no longer knows the event's place in the order."""
     tenant: str = ""
     target: str = ""
 
@@ -57,16 +58,16 @@ class Seen:
     began_at: int
     ended_at: int
     accepted: bool
-    """Whether the receiver answered that it took it."""
+    """Whether the receiver acknowledged the delivery."""
     answer_lost: bool = False
-    """The receiver took it, but the sender cannot have known."""
+    """The receiver acknowledged, but the acknowledgement cannot have reached the sender."""
     clock_at: int | None = None
-    """What the sender's clock said when it began, where that is not the receiver's."""
+    """The sender's clock when the attempt began, if it differs from the receiver's clock."""
 
 
 @dataclass
 class Paused:
-    """Something of which nothing may begin from one moment to another."""
+    """A tenant, key or target of which no attempt may begin during a time."""
 
     tenant: str
     what: str
@@ -83,7 +84,7 @@ class Paused:
 
 @dataclass
 class Checker:
-    """Collects, then judges."""
+    """Collects the reports, then judges them."""
 
     asked: dict[str, Asked] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
@@ -99,7 +100,7 @@ class Checker:
         self.seen.append(seen)
 
     def violations(self) -> list[str]:
-        """Everything that was broken, in words; empty when every promise was kept."""
+        """All broken promises, in words; empty when every promise was kept."""
         found: list[str] = []
         accepted: dict[tuple[str, int], list[Seen]] = {}
         for seen in self.seen:
@@ -115,7 +116,7 @@ class Checker:
     def _judge_delivery(self, seen: Seen) -> list[str]:
         asked = self.asked.get(seen.id)
         if asked is None:
-            return [f"unexpected: {seen.id} was delivered, but nobody asked for it"]
+            return [f"unexpected: {seen.id} was delivered, but no client asked for it"]
         found = []
         if asked.refused:
             found.append(f"unexpected: {seen.id} was refused, but delivered")
@@ -145,7 +146,7 @@ class Checker:
         ]
 
     def _judge_duplicates(self, accepted: dict[tuple[str, int], list[Seen]]) -> list[str]:
-        """Within one epoch, a second delivery needs an answer that was lost; between epochs, a restart explains one."""
+        """Within one epoch, a lost answer has to explain a second delivery; between epochs, a restart explains one."""
         found = []
         for (event_id, occurrence), deliveries in accepted.items():
             by_epoch: dict[int, list[Seen]] = {}
@@ -172,8 +173,9 @@ class Checker:
         return found
 
     def _judge_order(self, key: str, deliveries: list[Seen]) -> list[str]:
-        """First deliveries are in order; an event accepted only after its due time has no place that others could
-        know."""
+        """First deliveries are in order. An event that was accepted after its due time has no defined place in the
+        order.
+        """
         found = []
         first: dict[tuple[str, int], Seen] = {}
         for seen in sorted(deliveries, key=lambda seen: seen.began_at):
@@ -194,5 +196,5 @@ class Checker:
         ordered = sorted(deliveries, key=lambda seen: (seen.began_at, seen.ended_at))
         for one, other in pairwise(ordered):
             if one.epoch == other.epoch and other.began_at < one.ended_at:
-                found.append(f"overlap: {one.id} and {other.id} of key {key} were under way together")
+                found.append(f"overlap: {one.id} and {other.id} of key {key} were in flight together")
         return found

@@ -1,4 +1,4 @@
-"""What counting references does not free, and only the collector would."""
+"""Find the objects that reference counting does not free, and only the garbage collector would."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def garbage() -> Iterator[list[object]]:
-    """What becomes garbage in here that counting references does not free; filled at the end."""
+    """The objects that become garbage in this block and that reference counting does not free; filled at the end."""
     left: list[object] = []
     gc.collect()
     gc.disable()

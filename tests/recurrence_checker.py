@@ -1,14 +1,15 @@
-"""The checker of recurring events: every occurrence was delivered, or it was recorded that it was not, and rightly so.
+"""The checker of recurring events: every occurrence was delivered, or was recorded as missed or skipped for a valid
+reason.
 
-It knows nothing of the engine. It is told the nominal times of each event, found in another way, the deliveries as a
-receiver saw them, and what the event said about itself in the end.
+It knows nothing of the engine. It gets the nominal times of each event, computed in another way; the deliveries that a
+receiver saw; and the final counters of the event.
 
 Rules:
-  time          a delivery under a number that is not that of its nominal time
+    time          a delivery whose number does not belong to its nominal time
   early         a delivery before its nominal time
-  order         numbers of one event that go back, or two of its deliveries under way at once
-  late          a beginning that the event's policy rules out: not the newest, or beyond its window
-  lost          an occurrence that was not delivered and not recorded as missed or skipped
+    order         numbers of one event that go back, or two of its deliveries in flight at once
+    late          a delivery that the event's policy forbids: not of the newest occurrence, or beyond its window
+    lost          an occurrence that was neither delivered nor recorded as missed or skipped
   account       counters that do not add up to the number of occurrences, or claim more deliveries than there were
 """
 
@@ -52,7 +53,7 @@ class Rang:
 
 @dataclass(frozen=True)
 class Account:
-    """What an event that has ended says about itself."""
+    """The final counters of an event that has ended."""
 
     fired: int
     missed: int
@@ -61,16 +62,16 @@ class Account:
 
 @dataclass
 class RecurrenceChecker:
-    """Collects, then judges."""
+    """Collects the reports, then judges them."""
 
     attempts_max: int
-    """After so many an occurrence is dead; when it is redriven, it is tried again however late it is."""
+    """After this number of attempts an occurrence is dead; a redriven occurrence is tried again however late it is."""
     asked: dict[str, Recurring] = field(default_factory=dict)
     rang: list[Rang] = field(default_factory=list)
     accounts: dict[str, Account] = field(default_factory=dict)
 
     def violations(self) -> list[str]:
-        """Everything that was broken, in words."""
+        """All broken rules, in words."""
         found: list[str] = []
         for event in self.asked.values():
             deliveries = [rang for rang in self.rang if rang.id == event.id]
@@ -108,7 +109,7 @@ def _judge_delivery(event: Recurring, rang: Rang, *, begins: bool) -> list[str]:
     found = []
     if rang.began_at < rang.due_at:
         found.append(f"early: {name} by {rang.due_at - rang.began_at} ms")
-    # Where occurrences go their own ways, it is judged when they set out, which no receiver sees.
+    # If occurrences may overlap, the engine decides when each one starts, and the receiver does not see that time.
     if begins and event.overlap != "allow":
         late_ms = rang.began_at - rang.due_at
         window_ms = GRACE_MS if event.misfire == "skip" and event.catch_up_ms is None else event.catch_up_ms
@@ -121,11 +122,11 @@ def _judge_delivery(event: Recurring, rang: Rang, *, begins: bool) -> list[str]:
 
 
 def _judge_order(deliveries: list[Rang]) -> list[str]:
-    """Between epochs, a delivery whose sender died may still be under way; no number may go back even so."""
+    """Between epochs, a delivery of a dead sender may still be in flight; even then, no number may go back."""
     found = []
     for one, other in pairwise(sorted(deliveries, key=lambda rang: (rang.began_at, rang.ended_at))):
         if other.number < one.number:
             found.append(f"order: {other.id}:{other.number} came after {one.number}")
         if other.epoch == one.epoch and other.began_at < one.ended_at:
-            found.append(f"order: {one.id}:{one.number} and {other.number} were under way together")
+            found.append(f"order: {one.id}:{one.number} and {other.number} were in flight together")
     return found

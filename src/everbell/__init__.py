@@ -1,7 +1,7 @@
 """Everbell: a durable event scheduler. Hand it a payload, a target and a time; it delivers.
 
-What is named here is the public surface. It is imported when it is first used, so that a program, or the command
-line, pays only for the part that it needs.
+`__all__` is the public surface. Each name is imported at its first use, so that a program or the command line loads
+only the parts it needs.
 """
 
 from __future__ import annotations

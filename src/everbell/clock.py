@@ -1,7 +1,7 @@
 """The only module that reads a clock.
 
-Due times are wall-clock times, leases are counted on a clock that nobody sets, and waiting is done by the event loop's
-own timers. The engine asks through `Clock`, so that the same code runs on virtual time.
+Due times are wall-clock times. Leases use a clock that cannot be set. The event loop's timers do the waiting. The
+engine uses `Clock`, so that the same code runs on virtual time.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+# Linux has a clock that continues while the machine is suspended, as leases do.
 _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Linux has one that goes on while the machine is suspended: a lease runs out then, too."""
 
 
 class Clock(Protocol):
-    """Wall time, and time that only passes."""
+    """Wall time and monotonic time."""
 
     def now(self) -> int:
-        """Milliseconds since 1970, rounded down: when it says `t`, the instant `t` has been reached."""
+        """Milliseconds since 1970, rounded down: if the result is `t`, the instant `t` has been reached."""
         ...
 
     def elapsed_ms(self) -> int:
-        """Milliseconds since some moment in the past; it goes on while the machine or the process sleeps."""
+        """Milliseconds since some moment in the past. It continues while the machine or the process sleeps."""
         ...
 
 
@@ -36,5 +36,5 @@ class SystemClock:
 
 
 def wall_ns() -> int:
-    """Nanoseconds since 1970, for measuring: finer than any instant of an event."""
+    """Nanoseconds since 1970, for measurements."""
     return time.time_ns()

@@ -8,14 +8,14 @@ from typing import Protocol
 
 
 class Entropy(Protocol):
-    """Where randomness comes from."""
+    """A source of randomness."""
 
     def nonce(self) -> bytes:
         """Nine unguessable bytes."""
         ...
 
     def nonces(self, count: int) -> bytes:
-        """So many nonces, one after the other."""
+        """`count` nonces, concatenated."""
         ...
 
     def jitter(self) -> float:
@@ -24,7 +24,7 @@ class Entropy(Protocol):
 
 
 class SystemEntropy:
-    """The kernel's randomness. Nothing of it is kept: a process that forks would share it with its children."""
+    """The kernel's randomness. It is not buffered, because forked processes would share the buffer."""
 
     def __init__(self) -> None:
         self.jitter = random.SystemRandom().random

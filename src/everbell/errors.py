@@ -1,8 +1,7 @@
 """Every error that Everbell raises on purpose.
 
-One root, families by who is to blame and what to do about it. The messages are written for the person who reads them:
-they say what is wrong and what would be right. The HTTP edge turns them into RFC 9457 problems by `status` and
-`slug`.
+There is one root, and families by cause and remedy. A message names the fault and the remedy. The HTTP
+edge turns errors into RFC 9457 problems by `status` and `slug`.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ class EverbellError(Exception):
     slug = "internal"
     title = "Something went wrong inside Everbell"
     retry_after_s: int | None = None
-    """When it is worth trying again, where that may help."""
+    """After how many seconds a retry may help."""
 
     def as_value(self) -> Self:
-        """The error, to be kept or told and not raised any further: without the frames that it came through. They hold
-        all that was theirs, whole requests too, and mostly the error as well, so only the collector would free them.
+        """The error without its frames, to be stored or sent rather than raised. Frames hold whole requests, and
+        usually the error itself, so that only the garbage collector would free them.
         """
         self.__traceback__ = self.__context__ = self.__cause__ = None
         return self
@@ -41,7 +40,7 @@ class InvalidInput(EverbellError):
 
 
 class MalformedInput(InvalidInput):
-    """The request could not even be read: broken JSON, a wrong content type."""
+    """The request could not be parsed: broken JSON, a wrong content type."""
 
     status = 400
     slug = "malformed"
@@ -49,7 +48,7 @@ class MalformedInput(InvalidInput):
 
 
 class TooLarge(InvalidInput):
-    """A size limit was passed."""
+    """The request exceeds a size limit."""
 
     status = 413
     slug = "too-large"
@@ -57,7 +56,7 @@ class TooLarge(InvalidInput):
 
 
 class Unauthorized(EverbellError):
-    """The server wants an access key, and got none that counts."""
+    """The server needs an access key, and the request has no valid one."""
 
     status = 401
     slug = "unauthorized"
@@ -65,7 +64,7 @@ class Unauthorized(EverbellError):
 
 
 class Forbidden(EverbellError):
-    """The access key does not reach this far."""
+    """The access key does not allow this request."""
 
     status = 403
     slug = "forbidden"
@@ -78,7 +77,7 @@ class Forbidden(EverbellError):
 
 
 class NotFound(EverbellError):
-    """There is no such thing, or no longer."""
+    """The thing does not exist, or no longer exists."""
 
     status = 404
     slug = "not-found"
@@ -86,7 +85,7 @@ class NotFound(EverbellError):
 
 
 class Conflict(EverbellError):
-    """The event is not in a state in which this can be done."""
+    """The event's state does not allow the request."""
 
     status = 409
     slug = "conflict"
@@ -94,7 +93,7 @@ class Conflict(EverbellError):
 
 
 class VersionMismatch(EverbellError):
-    """The event was changed since the version that the caller named."""
+    """The event has changed since the version that the caller named."""
 
     status = 412
     slug = "version-mismatch"
@@ -102,7 +101,7 @@ class VersionMismatch(EverbellError):
 
 
 class Overloaded(EverbellError):
-    """Everbell cannot take more at the moment; nothing was stored; try again after `retry_after_s`."""
+    """Everbell cannot accept more at the moment. Nothing was stored. Try again after `retry_after_s`."""
 
     status = 503
     slug = "overloaded"
@@ -121,7 +120,7 @@ class Stopping(Overloaded):
 
 
 class Throttled(Overloaded):
-    """The tenant has used up what its policy allows; nothing was stored; try again after `retry_after_s`."""
+    """The tenant has used up its quota. Nothing was stored. Try again after `retry_after_s`."""
 
     status = 429
     slug = "throttled"
@@ -129,7 +128,7 @@ class Throttled(Overloaded):
 
 
 class OutcomeUnknown(EverbellError):
-    """The process or node that was asked ended before it answered. Repeating is safe with an id of your own."""
+    """The process or node ended before it answered. Repeating the request is safe if it names its own id."""
 
     status = 504
     slug = "unknown-outcome"
@@ -137,7 +136,7 @@ class OutcomeUnknown(EverbellError):
 
 
 class NotOwner(Overloaded):
-    """Another node owns the partition, or nobody does at the moment; nothing was stored."""
+    """Another node owns the partition, or no node does at the moment. Nothing was stored."""
 
     slug = "moving"
     title = "The partition is moving between nodes"
@@ -151,7 +150,7 @@ class StoreError(EverbellError):
 
 
 class StoreFull(StoreError):
-    """The disk has no room. Nothing of the refused batch was stored; what was stored before still goes out."""
+    """The disk is full. Nothing of the refused batch was stored; events stored before are still delivered."""
 
     status = 507
     slug = "disk-full"
@@ -159,19 +158,21 @@ class StoreFull(StoreError):
 
 
 class StoreBroken(StoreError):
-    """A write or fsync failed, so what is durable is unknown. The process must end and recover from the log."""
+    """A write or fsync failed, so the durable state is unknown. The process must end and recover from its write-ahead
+    log.
+    """
 
 
 class StoreCorrupt(StoreError):
-    """Stored bytes are not what was written. Nothing is dropped silently: the store refuses to go on."""
+    """Stored bytes differ from those written. The store refuses to go on, so that nothing is dropped silently."""
 
 
 class StoreUnusable(StoreError):
-    """The store cannot be opened: wrong place, wrong format, in use by another process."""
+    """The store cannot be opened: a wrong place, a wrong format, or in use by another process."""
 
 
 class StoreUnavailable(StoreError):
-    """The store is away for the moment. Nothing of what was asked was done; trying again may help."""
+    """The store is not available at the moment. Nothing was done; a retry may help."""
 
     status = 503
     slug = "store-unavailable"
@@ -180,7 +181,7 @@ class StoreUnavailable(StoreError):
 
 
 class Fenced(StoreError):
-    """Others own these partitions now, by a higher epoch; this node must stop writing to them."""
+    """Other nodes own these partitions by a higher epoch. This node must stop writing to them."""
 
     def __init__(self, message: str, partitions: tuple[int, ...] = ()) -> None:
         super().__init__(message)
@@ -195,7 +196,7 @@ class LogError(EverbellError):
 
 
 class LogUnavailable(LogError):
-    """The log is away for the moment; trying again may help. A command that was to be appended is not in it."""
+    """The log is not available at the moment; a retry may help. The command was not appended."""
 
     status = 503
     slug = "log-unavailable"
@@ -204,7 +205,7 @@ class LogUnavailable(LogError):
 
 
 class LogUncertain(LogError):
-    """The answer to an append was lost: the command may be in the log, or may yet appear. Repeating it is safe."""
+    """The answer to an append was lost: the command may be in the log or may still appear. Repeating it is safe."""
 
     status = 503
     slug = "log-uncertain"
@@ -221,11 +222,11 @@ class Trimmed(LogError):
 
 
 class LogBroken(LogError):
-    """A write or fsync of the local log failed, so what is durable is unknown. The process must end and start again."""
+    """A write or fsync of the local log failed, so the durable state is unknown. The process must end and restart."""
 
 
 class LogCorrupt(LogError):
-    """Stored bytes are not what was written. Nothing is dropped silently: the log refuses to go on."""
+    """Stored bytes differ from those written. The log refuses to go on, so that nothing is dropped silently."""
 
 
 class LogUnusable(LogError):
@@ -233,7 +234,7 @@ class LogUnusable(LogError):
 
 
 class Unreachable(EverbellError):
-    """A client could not reach the server, or got no answer; the outcome of what was asked is unknown."""
+    """A client could not reach the server or got no answer. The outcome of the request is unknown."""
 
     status = 502
     slug = "unreachable"
@@ -241,19 +242,19 @@ class Unreachable(EverbellError):
 
 
 class ClusterError(EverbellError):
-    """The cluster cannot go on as it is, or not with this node; see its subclasses."""
+    """The cluster cannot continue, or not with this node; see its subclasses."""
 
     slug = "cluster"
     title = "The cluster cannot go on with this node"
 
 
 class UnknownCommand(ClusterError):
-    """The log has an entry that this version does not understand: a newer one wrote it. Upgrade this node."""
+    """The log has an entry of a newer version, which this version does not understand. Upgrade this node."""
 
 
 class UnknownSnapshot(ClusterError):
-    """The snapshot of the cluster is not one that this version understands. Upgrade this node."""
+    """This version does not understand the cluster's snapshot. Upgrade this node."""
 
 
 class BrokenInvariant(ClusterError):
-    """The cluster's value is not what it must be: a bug. The node stops before it does harm. Please report it."""
+    """The cluster's value violates an invariant: a bug. The node stops before it does harm. Please report it."""

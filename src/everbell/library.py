@@ -1,8 +1,8 @@
 """Everbell inside an asyncio program: `async with Everbell("rocksdb:./everbell-data") as bell: …`.
 
-The same engine, the same store and the same calls as with a server: `Everbell` is an `AsyncClient` that hands its
-requests to the API in this very process, so what a program learns here holds everywhere, and moving to a server
-changes one line.
+The same engine, the same store and the same calls as with a server: `Everbell` is an `AsyncClient` that passes its
+requests to the API in this process. A program behaves here as it does with a server, and moving to a server changes
+one line.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from os import getpid
 from socket import gethostname
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from everbell.api.application import Api
+from everbell.api.cluster import ClusterApi
 from everbell.channels.handler import Handler, HandlerChannel
 from everbell.channels.http import HttpChannel
-from everbell.channels.http_client import HttpPool
 from everbell.channels.port import Channel
 from everbell.client.awaiting import AsyncClient
 from everbell.client.call import Call, Lost, Reply
@@ -25,18 +26,17 @@ from everbell.cluster.pauses import ClusterPauses, LoneDocuments
 from everbell.cluster.policies import ClusterPolicies
 from everbell.cluster.settings import ClusterSettings
 from everbell.core.health import Health
+from everbell.core.request import Ask, Handlers
 from everbell.core.target import group_of
 from everbell.core.tenant import Tenant, Tenants
 from everbell.engine.engine import Engine, EngineSettings
 from everbell.entropy import Entropy, SystemEntropy
-from everbell.errors import Conflict, EverbellError
-from everbell.links.near import Near
+from everbell.errors import EverbellError
+from everbell.http.client import HttpPool
+from everbell.http.message import HttpRequest
 from everbell.logs.url import open_log
-from everbell.server.api import Api
-from everbell.server.cluster_api import ClusterApi
-from everbell.server.message import Request
-from everbell.server.metrics import render
-from everbell.settings import ONE_PROCESS
+from everbell.node.metrics import render
+from everbell.node.settings import ONE_PROCESS
 from everbell.stores.port import Store
 from everbell.stores.url import open_store
 
@@ -52,11 +52,10 @@ DEFAULT_STORE = "rocksdb:./everbell-data"
 class Everbell(AsyncClient):
     """A scheduler in this process. All methods of `AsyncClient`, and handlers that are Python functions.
 
-    `store` is a store's URL; programs that name one that can be shared (`postgresql://…`) are nodes of one cluster, and
-    each needs a `node` of its own, by default the host and process. `policies` are those of tenants that have one of
-    their own. `tracing` makes OpenTelemetry spans: the URL of a collector that speaks OTLP over HTTP, or an
-    `everbell.tracing.Tracing` with a processor of your own, which is yours to close. A store that is opened already,
-    clock and entropy are for tests.
+    `store` is the URL of a store. Programs with the same shared store (`postgresql://…`) are nodes of one cluster, and
+    each needs a different `node`, by default made from the host and the process. `policies` are the policies of
+    tenants. `tracing` makes OpenTelemetry spans: it is the URL of a collector for OTLP over HTTP, or an
+    `everbell.tracing.Tracing` with your own processor, which you close. Tests pass an open store, a clock and entropy.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class Everbell(AsyncClient):
         self._api: Api | None = None
 
     def on(self, name: str) -> Callable[[AnyHandler], AnyHandler]:
-        """Deliver the events to `handler:name` to the function below; it gets an `Occurrence`."""
+        """Deliver the events for `handler:name` to the decorated function, which gets an `Occurrence`."""
         group_of(f"handler:{name}")
 
         def register(handler: AnyHandler) -> AnyHandler:
@@ -97,7 +96,7 @@ class Everbell(AsyncClient):
         return register
 
     async def start(self) -> None:
-        """Open the store and begin. What is due already rings at once, so register handlers before."""
+        """Open the store and start. Due events ring immediately, so register handlers before."""
         if self._engine is not None:
             raise EverbellError("this Everbell has been started")
         self._halted = None
@@ -121,24 +120,23 @@ class Everbell(AsyncClient):
         )
         if isinstance(self._store, str):
             self._cluster = await self._join(engine, self._store)
-        ports = self._cluster or engine
+        ask = self._alone(engine) if self._cluster is None else self._cluster.ask
         self._api = Api(
-            ports.operations,
-            ports.leases,
+            ask,
             self._tenants,
             self._clock,
             self._health,
             lambda: "" if self._engine is None else render(self._engine, self._cluster),
-            cluster=None if self._cluster is None else ClusterApi(self._cluster.look, self._cluster.order),
+            cluster=None if self._cluster is None else ClusterApi(self._cluster.ask),
             policies=None if self._cluster is None else ClusterPolicies(self._cluster.node.player, self._cluster.write),
-            pauses=self._pauses(engine) if self._cluster is None else self._cluster.pauses,
+            pauses=True,
             allows_handlers=True,
         )
 
     async def close(self) -> None:
-        """Stop without losing anything: attempts under way may end, the rest stays in the store.
+        """Stop without losing anything: attempts in flight may end, all other events stay in the store.
 
-        It may be started again, with the handlers that it has.
+        `start` may be called again. The handlers stay registered.
         """
         engine, cluster = self._engine, self._cluster
         self._engine = self._cluster = self._api = None
@@ -149,20 +147,20 @@ class Everbell(AsyncClient):
         if self._tracing is not None and isinstance(self._traces_to, str):
             await asyncio.to_thread(self._tracing.close)
 
-    def _pauses(self, engine: Engine) -> ClusterPauses:
-        """Of an engine that is no node of a cluster."""
+    def _alone(self, engine: Engine) -> Ask:
+        """The requests of an engine that is not in a cluster. It keeps its own pauses."""
         alone = LoneDocuments(engine.pauses)
-        return ClusterPauses(alone.documents, alone.write, self._clock)
+        pauses = ClusterPauses(alone.documents, alone.write, self._clock)
+        return Handlers(*pauses.handlers(), otherwise=engine.ask).ask
 
     def _ways_out(self) -> dict[str, Channel]:
-        """The channels by scheme, beside that of the handlers."""
-        # The program itself chooses the targets, so there is nobody to guard it against.
+        """The channels by scheme, except the channel of handlers."""
+        # The program itself chooses the targets, so they need no guard.
         http = HttpChannel(HttpPool(guard=None), self._clock)
         return {"http": http, "https": http}
 
     async def _join(self, engine: Engine, url: str) -> Cluster:
         alone = url.partition(":")[0] in ONE_PROCESS
-        near = Near(engine.operations, engine.leases, _no_backup, lambda: "", self._health)
         return await Cluster.start(
             await open_log(url),
             engine,
@@ -171,7 +169,6 @@ class Everbell(AsyncClient):
             ClusterSettings(name="everbell" if alone else self._node),
             self._halt,
             meeting=None if alone else Meeting(),
-            serve=near.serve,
         )
 
     def _halt(self, reason: BaseException) -> None:
@@ -184,12 +181,10 @@ class Everbell(AsyncClient):
     async def _exchange(self, call: Call[T]) -> Reply | Lost:
         if self._api is None:
             raise EverbellError("this Everbell is not running: use it inside `async with Everbell(…) as bell:`")
-        headers = {"content-type": call.content_type}
-        if call.version is not None:
-            headers["if-match"] = f'"{call.version}"'
+        headers = call.headers
         if self._tracing is not None and (trace := self._tracing.current()) is not None:
             headers["traceparent"] = trace
-        answer = self._api(Request(call.method, call.path, headers, call.body))
+        answer = self._api(HttpRequest(call.method, call.path, headers, call.body))
         response = await answer if isinstance(answer, Awaitable) else answer
         return Reply(response.status, {name.lower(): value for name, value in response.headers}, response.body)
 
@@ -208,7 +203,3 @@ def _open_tracing(url: str, node: str) -> Tracing:
             raise
         raise EverbellError("tracing needs OpenTelemetry: pip install 'everbell[otel]'") from missing
     return open_tracing(url, node)
-
-
-async def _no_backup() -> str:
-    raise Conflict("there is nothing to copy here: the store is in the program that uses it")

@@ -1,12 +1,11 @@
-"""Lines of the log: secrets are blacked out, and nothing that came from outside can forge a line.
+"""Log lines: secrets are redacted, and input cannot forge a line.
 
-What is logged may hold anything that a caller sent or that a driver complains about. So every line is looked through
-before it is written: access keys keep their id and lose their secret; `whsec_` secrets, bearer tokens, passwords in
-URLs and values of fields that are named like secrets go. Control characters of a message are escaped, so that a line
-break in an id does not become a line; the lines of a traceback are indented, so that none looks like a new entry.
+A message may contain anything that a caller sent or a driver reported. Every line is therefore filtered before it is
+written. Access keys keep their id and lose their secret. `whsec_` secrets, bearer tokens, passwords in URLs and
+values of fields that are named like secrets are removed. Control characters of a message are escaped, so a line
+break in an id does not start a line. The lines of a traceback are indented, so none looks like a new entry.
 
-For machines that read logs there is JSON, a document a line: the same text under the same rules, and what a call gives
-as `extra` in fields of its own.
+The JSON format has one document per line: the same text under the same rules, and the `extra` of a call as fields.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ GONE = "[redacted]"
 _SCHEMES = ("bearer", "basic", "digest", "negotiate")
 _NAMES = ("authorization", "password", "passwd", "pwd", "secret", "token", "apikey", "api_key", "api-key")
 
-# What a line must have in it, in lower case, for a rule to be worth the time, and the rule. Lengths are bounded, so
-# that no text takes longer than in proportion to its own.
+# Each rule: substrings (lower case) that a line must contain before the pattern is tried, the pattern, its
+# replacement. Lengths are bounded, so that the time is linear in the text.
 _RULES = (
     (("evk_",), re.compile(r"\bevk_([a-z2-7]{15})_[A-Za-z0-9_-]*"), rf"evk_\1_{GONE}"),
     (("whsec_",), re.compile(r"\bwhsec_[A-Za-z0-9+/=_-]+"), f"whsec_{GONE}"),
@@ -66,7 +65,7 @@ def redacted(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text on one line, with control characters written out."""
+    """The text on one line, with control characters escaped."""
     return text if text.isprintable() else _CONTROL.sub(_written_out, text)
 
 
@@ -75,7 +74,7 @@ def _written_out(found: re.Match[str]) -> str:
 
 
 class SafeFormatter(logging.Formatter):
-    """Formats a record so that it can be shown to anybody who may read the log."""
+    """Formats records without secrets and on safe lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- the name is logging's
         record.message = escaped(redacted(record.message))
@@ -93,7 +92,7 @@ def _indented(text: str) -> str:
 
 
 class JsonFormatter(SafeFormatter):
-    """A record as a JSON document on one line."""
+    """Formats a record as a JSON document on one line."""
 
     def __init__(self, process: str = "", node: str = "") -> None:
         super().__init__()
@@ -117,12 +116,12 @@ class JsonFormatter(SafeFormatter):
         return msgspec.json.encode(line).decode()
 
 
+# The attributes of every record; any others came from the call's `extra`.
 _PLAIN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
-"""What every record has; the others were given by the call."""
 
 
 def _shown(name: str, value: object) -> object:
-    """The value of a field without secrets, as JSON can have it."""
+    """The value of a field without secrets, as a JSON value."""
     if _SECRET_NAME.search(name):
         return GONE
     if value is None or isinstance(value, bool | int | float):
@@ -135,7 +134,7 @@ def _shown(name: str, value: object) -> object:
 
 
 def set_up_logging(level: str, process: str = "", *, layout: LogFormat = "text", node: str = "") -> None:
-    """Log to standard error, from this process of this node, in safe lines."""
+    """Log to standard error in safe lines that name this process and node."""
     handler = logging.StreamHandler(sys.stderr)
     middle = f"{process} " if process else ""
     text = SafeFormatter(f"%(asctime)s %(levelname)s {middle}%(message)s")

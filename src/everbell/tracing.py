@@ -1,11 +1,11 @@
-"""OpenTelemetry: a span for each event that is scheduled, and one for each attempt to deliver it.
+"""OpenTelemetry: a span for each scheduled event and one for each attempt to deliver it.
 
-An attempt may come two years after the request that asked for it, so it is no child of that request: it begins a trace
-of its own that links to the span of the scheduling. What travels: the caller's `traceparent` is the parent of the
-scheduling span, whose own `traceparent` is stored with the event; the receiver gets that of the attempt.
+An attempt may run two years after the request that scheduled it, so it is not a child of that request: it starts a
+new trace that links to the scheduling span. The caller's `traceparent` is the parent of the scheduling span. The
+event stores the `traceparent` of the scheduling span. The receiver gets the `traceparent` of the attempt.
 
-Batches, sampling (`OTEL_TRACES_SAMPLER`) and what to do when the collector is away are the SDK's. Without `--otlp`
-nothing of this module is imported, and nothing of it runs.
+The SDK does batching, sampling (`OTEL_TRACES_SAMPLER`) and retries while the collector is away. Without `--otlp`
+this module is not imported.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from everbell.channels.port import Delivery
 from everbell.core.retry import Outcome
 from everbell.core.spec import Draft
 
+# No parent, even if the process has a current span.
 _ROOT = set_span_in_context(NonRecordingSpan(SpanContext(0, 0, is_remote=False)))
-"""No parent, whatever else in this process may have begun a span."""
 
 
 class Tracing:
-    """Makes spans and hands them to a processor."""
+    """Makes spans and passes them to a processor."""
 
     def __init__(self, processor: SpanProcessor, node: str) -> None:
         self._provider = TracerProvider(
@@ -48,13 +48,13 @@ class Tracing:
         self._tracer = self._provider.get_tracer("everbell")
 
     def schedule(self, tenant: str, drafts: Sequence[Draft]) -> tuple[list[Draft], list[Span]]:
-        """Begin a span for each draft; the drafts that are returned carry it."""
+        """Begin a span for each draft; the returned drafts carry its context."""
         spans = [self._begin_scheduling(tenant, draft) for draft in drafts]
         traced = [replace(draft, traceparent=traceparent_of(span)) for draft, span in zip(drafts, spans, strict=True)]
         return traced, spans
 
     def scheduled(self, spans: Sequence[Span], results: Sequence[Any]) -> None:
-        """They are stored, or were refused."""
+        """End the spans of events that were stored or refused."""
         for span, result in zip(spans, results, strict=True):
             if isinstance(result, Exception):
                 span.set_attribute("everbell.result", type(result).__name__)
@@ -84,7 +84,7 @@ class Tracing:
         )
 
     def attempted(self, span: Span, outcome: Outcome) -> None:
-        """The attempt is over."""
+        """End the span of an attempt."""
         span.set_attribute("everbell.result", outcome.result)
         if outcome.code is not None:
             span.set_attribute("http.response.status_code", outcome.code)
@@ -93,12 +93,12 @@ class Tracing:
         span.end()
 
     def current(self) -> str | None:
-        """The trace context of the span that the calling program is in; None where it is in none."""
+        """The trace context of the calling program's current span, if any."""
         span = get_current_span()
         return traceparent_of(span) if span.get_span_context().is_valid else None
 
     def close(self) -> None:
-        """Send what has not been sent. Blocks, at most for the exporter's timeout."""
+        """Send the buffered spans. Blocks at most for the exporter's timeout."""
         self._provider.shutdown()
 
     def _begin_scheduling(self, tenant: str, draft: Draft) -> Span:
@@ -121,13 +121,13 @@ def open_tracing(url: str, node: str) -> Tracing:
 
 
 def traceparent_of(span: Span) -> str:
-    """The trace context of a span, as the W3C writes it."""
+    """The trace context of a span in W3C format."""
     context = span.get_span_context()
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
 
 def context_of(traceparent: str | None) -> SpanContext | None:
-    """The span that a trace context names; None where it names none."""
+    """The span that a trace context names; None if it names none."""
     if traceparent is None:
         return None
     _, trace, span, flags = traceparent.split("-")

@@ -1,4 +1,4 @@
-"""What the acceptance tests share: a disk that is soon full, and a way to break system calls."""
+"""Fixtures of the acceptance tests: a small disk that fills up quickly, and a way to break system calls."""
 
 from __future__ import annotations
 
@@ -13,9 +13,16 @@ import pytest
 
 Strace = Callable[..., list[str]]
 
-# Whoever runs the tests in the background of a shell has SIGINT ignored, and every process that is started from here
-# would inherit that.
+# A shell starts background jobs with SIGINT ignored, and every process that the tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# `make acceptance` runs several files at a time. The longest ones begin first, so that none is left over at the end.
+LONGEST_FIRST = ("test_cassandra", "test_bench", "test_cluster", "test_kafka", "test_log_faults")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.path.name.startswith(LONGEST_FIRST))
 
 
 @pytest.fixture
@@ -27,20 +34,20 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(disk)], capture_output=True, text=True, check=False
     )
     if mounted.returncode:
-        # Who is not root cannot; continuous integration is, and there nothing is skipped unseen.
+        # Only root can mount. Continuous integration runs as root, and there no test may be skipped unnoticed.
         missing = pytest.fail if os.environ.get("EVERBELL_REQUIRE_SERVICES") == "1" else pytest.skip
         missing(f"a file system cannot be mounted here: {mounted.stderr.strip()}")
     yield disk
-    # Lazily: a test that failed may still have files open.
+    # Lazily: a failed test may still have files open.
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 @pytest.fixture
 def strace(tmp_path: Path) -> Strace:
-    """`strace("inject=…", file=…)`: the command that breaks system calls of what it runs, only those on `file`.
+    """`strace("inject=…", file=…)`: the command that breaks system calls of the program it runs, only those on `file`.
 
-    It counts the calls of each thread by itself. The traced process stays the child of whoever starts it (`-D`), so
-    that a kill and an exit code are its own.
+    strace counts the calls of each thread separately. The traced process stays the child of the process that starts it
+    (`-D`), so that a kill reaches it and its exit code is its own.
     """
     program = shutil.which("strace")
     if program is None:

@@ -1,6 +1,6 @@
 """Several nodes of one cluster: real processes on a real database, which a test kills, stops, and starts again.
 
-To a load it looks like one machine: whoever connects gets the next node that is there.
+A load treats the fleet as one machine: each connection goes to the next running node.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from tests.acceptance.machine import Machine, until
 from tests.acceptance.receiver import Received
+from tests.previous import NEW, Version
 
 
 class Fleet:
@@ -21,20 +22,24 @@ class Fleet:
     def __init__(self, folder: Path, store: str, *options: str, log: str = "") -> None:
         self.nodes: dict[str, Machine] = {}
         self.disturbances = 0
-        """How often partitions may have changed hands without a release: that many more deliveries can be explained."""
+        """How often partitions may have changed owners without a release: each allows one more delivery of an event."""
+        self.version: Version = NEW
+        """The version that new nodes run."""
         self._folder = folder
         self._options = ["--store", store, *(["--log", log] if log else []), *options]
         self._turn = count()
 
     def add(self, name: str, *options: str) -> Machine:
-        """A new node; it is started, and ready."""
+        """Start a new node, and wait until it is ready."""
         machine = self.nodes[name] = self.machine(name, *options)
         machine.start()
         return machine
 
     def machine(self, name: str, *options: str) -> Machine:
         """A node that is not started yet."""
-        return Machine(self._folder / name, *self._options, "--node", name, *options)
+        machine = Machine(self._folder / name, *self._options, "--node", name, *options)
+        machine.version = self.version
+        return machine
 
     def grow(self, *names: str) -> None:
         """Start nodes at the same time."""
@@ -45,7 +50,7 @@ class Fleet:
             self.nodes[name].await_ready()
 
     def shrink(self, name: str) -> None:
-        """Let a node leave."""
+        """Stop a node, so that it leaves the cluster."""
         code = self.nodes.pop(name).stop()
         assert code == 0, f"{name} ended with {code}"
 
@@ -61,7 +66,7 @@ class Fleet:
         return dict(answer.json)
 
     def until(self, is_so: Callable[[dict[str, Any]], bool], what: str, name: str | None = None) -> dict[str, Any]:
-        """Wait until the cluster is as it should be."""
+        """Wait until the view of the cluster fulfils a condition."""
         seen: list[dict[str, Any]] = [{}]
 
         def look() -> bool:
@@ -72,7 +77,7 @@ class Fleet:
         return seen[0]
 
     def until_balanced(self, *names: str) -> None:
-        """Wait until exactly these nodes own everything, in equal shares."""
+        """Wait until exactly these nodes own all partitions, in equal shares."""
 
         def is_balanced(view: dict[str, Any]) -> bool:
             owned = {member["name"]: member.get("partitions", 0) for member in view["members"]}
@@ -81,7 +86,7 @@ class Fleet:
 
         self.until(is_balanced, f"balanced over {names}")
 
-    # What a load asks of a machine
+    # The interface of a machine that a load uses
 
     @property
     def url(self) -> str:
@@ -113,7 +118,7 @@ class Fleet:
 
 
 def epochs_go_back(received: list[Received]) -> list[str]:
-    """Deliveries of an event under a lower epoch than one that began before it."""
+    """Deliveries of an event under a lower epoch than an earlier delivery."""
     latest: dict[str, int] = {}
     wrong = []
     for each in sorted(received, key=lambda each: each.began_at):

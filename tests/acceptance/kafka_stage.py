@@ -1,6 +1,6 @@
-"""Everbell between two topics, and what became of each record, told to the checker.
+"""Everbell between two topics; the outcome of each record is reported to the checker.
 
-Records are told apart by their payload. Those of one key are written in order and have to come out in order; the
+Records are identified by their payload. Records of one key are written in order and have to come out in order; the
 checker judges the rest.
 """
 
@@ -15,7 +15,7 @@ from tests.checker import Asked, Checker, Seen
 from tests.services.kafka import KafkaServer
 from tests.services.topics import Got, Topics
 
-# What a cluster that serves people takes tens of seconds for.
+# Short timeouts: a production cluster takes tens of seconds for these steps.
 PROPERTIES = """\
 session.timeout.ms=1500
 heartbeat.interval.ms=300
@@ -25,7 +25,7 @@ RETRY = {"max_attempts": 100, "backoff": "50ms", "max_backoff": "500ms"}
 
 
 class KafkaStage:
-    """A topic in, a topic out and one for what is refused."""
+    """A topic for input, a topic for output and a topic for refused records."""
 
     def __init__(self, folder: Path, server: KafkaServer, partitions: int = 4) -> None:
         self.topics = topics = Topics(server)
@@ -36,17 +36,17 @@ class KafkaStage:
         self._properties = folder / "kafka.properties"
         self._properties.write_text(PROPERTIES)
         self.out_options = ["--kafka-brokers", server.address, "--kafka-properties", str(self._properties)]
-        """For a server that only writes."""
+        """Options of a server that only writes."""
         self.options = [*self.out_options, "--kafka-topics", self.source, "--kafka-group", self.group]
         self.options += ["--kafka-dead-letters", self.refused]
 
     def be_patient(self) -> None:
-        """Let nobody be put out of the group who has too little time on a busy machine: what is read is read once."""
+        """Let the group keep members that are slow on a busy machine, so that each record is read once."""
         with self._properties.open("a") as properties:
             properties.write("session.timeout.ms=60000\n")
 
     def write(self, count: int, keys: int = 0, lead_ms: int = 0) -> None:
-        """Write so many more records, due after `lead_ms`; with `keys`, in so many keys."""
+        """Write `count` more records, due after `lead_ms`, spread over `keys` keys."""
         for _ in range(count):
             index, self.written = self.written, self.written + 1
             key = f"key-{index % keys}" if keys else None
@@ -58,12 +58,12 @@ class KafkaStage:
         self.topics.flush()
 
     def until_shared(self, *partitions: int) -> None:
-        """Wait until the members of the group have so many partitions each; with nothing, until there is none."""
+        """Wait until the members of the group have these numbers of partitions; without numbers, until all are gone."""
         members = sorted(partitions)
         until(lambda: self.topics.members(self.group) == members, lambda: f"shared: {self.topics.members(self.group)}")
 
     def judge(self, restarts: int = 0, *, is_disturbed: bool = False) -> list[Got]:
-        """Wait until everything came out, and judge. Where brokers were disturbed, a report may have been lost."""
+        """Wait until all records came out, and judge. Disturbed brokers may have lost an acknowledgement."""
         got = self.topics.read_until(self.sink, lambda so_far: len({one.value for one in so_far}) >= self.written)
         for one in got:
             attempt, epoch = int(one.headers["everbell-attempt"]), int(one.headers["everbell-epoch"])
@@ -77,7 +77,7 @@ class KafkaStage:
         return got
 
     def until_read(self, besides: int = 0) -> None:
-        """Wait until the group has committed all that was written, and what was written besides."""
+        """Wait until the group has committed all written records, plus `besides` others."""
         until(
             lambda: self.topics.committed(self.source, self.group) >= self.written + besides,
             lambda: f"{self.written} records read: {self.topics.committed(self.source, self.group)}",
@@ -86,7 +86,7 @@ class KafkaStage:
 
     @staticmethod
     def assert_in_order(got: Sequence[Got]) -> None:
-        """The first deliveries of each key are in order; a key is always in the same partition."""
+        """The first deliveries of each key are in order; all records of a key are in one partition."""
         by_key: dict[bytes, dict[int, Got]] = {}
         for one in sorted(got, key=lambda one: one.offset):
             if one.key is not None:

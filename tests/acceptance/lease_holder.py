@@ -1,7 +1,7 @@
-"""A node that holds a lease and does nothing else: `python -m tests.acceptance.lease_holder URL MEMBER TTL_MS [stuck]`.
+"""A node that only holds a lease: `python -m tests.acceptance.lease_holder URL MEMBER TTL_MS [stuck]`.
 
-It renews the lease again and again, and prints a line each time. With "stuck" it renews once, and then its event loop
-never runs again, though its threads do.
+It renews the lease repeatedly, and prints a line each time. With "stuck" it renews once, and then blocks its event loop
+for ever, while its threads keep running.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ async def main(url: str, member: str, ttl_ms: int, is_stuck: bool) -> None:
         sys.stdout.write("renewed\n")
         sys.stdout.flush()
         if is_stuck:
-            signal.pause()  # A process whose loop stands still, until it is killed.
+            signal.pause()  # Block the loop until the process is killed.
         await asyncio.sleep(ttl_ms / 3_000)
 
 

@@ -1,4 +1,4 @@
-"""A node that only writes: `python -m tests.acceptance.log_writer URL` prints each index that was acknowledged."""
+"""A node that only writes to the log: `python -m tests.acceptance.log_writer URL` prints each acknowledged index."""
 
 from __future__ import annotations
 

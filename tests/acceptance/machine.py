@@ -1,6 +1,6 @@
 """One machine: `everbell serve` on a store of its own, which a test kills, traces, fills up and starts again.
 
-What other processes do cannot be awaited, so `until` looks again and again, and gives up after a while.
+No event tells the progress of another process, so `until` checks a condition repeatedly, and gives up after a while.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from tests.acceptance.processes import EVERBELL, quiet_environment
+from tests.acceptance.processes import quiet_environment
+from tests.previous import NEW, Version
 
 PATIENCE_S = 60.0
-"""How long a test waits for what has to happen: it is a failure to reach it, and no measure of speed."""
+"""How long a test waits for a condition. A timeout is a failure of the condition, not a measure of speed."""
 _LOOK_S = 0.01
 
 Found = TypeVar("Found")
 
 
 def now_ms() -> int:
-    """The wall clock, in the units of the events."""
+    """The wall clock, in the unit of due times."""
     return time.time_ns() // 1_000_000
 
 
 def until(look: Callable[[], Found], what: str | Callable[[], str], patience_s: float = PATIENCE_S) -> Found:
-    """Look until there is something true to see, and return that."""
+    """Call `look` until it returns something true, and return that."""
     deadline = time.monotonic() + patience_s
     while not (found := look()):
         if time.monotonic() > deadline:
@@ -43,7 +44,7 @@ def until(look: Callable[[], Found], what: str | Callable[[], str], patience_s: 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the API said."""
+    """A response of the API."""
 
     status: int
     headers: Mapping[str, str]
@@ -62,6 +63,10 @@ class Machine:
         self.store = store or folder / "store"
         self.url = ""
         self.starts = 0
+        self.version: Version = NEW
+        """The version that runs at the next start."""
+        self.token = ""
+        """The access key that every request sends."""
         self._folder = folder
         self._options = list(options)
         self._process: subprocess.Popen[bytes] | None = None
@@ -70,16 +75,16 @@ class Machine:
             self._options += ["--config", str(folder / "everbell.toml")]
 
     def start(self, *wrapper: str) -> None:
-        """Start it, and wait until it is ready."""
+        """Start the server, and wait until it is ready."""
         assert self.tries_to_start(*wrapper), f"ended with {self.code}\n{self.log}"
 
     def tries_to_start(self, *wrapper: str) -> bool:
-        """Start it, and wait until it is ready or has ended; returns whether it is ready."""
+        """Start the server, and wait until it is ready or has ended; returns whether it is ready."""
         self.begin(*wrapper)
         return self._becomes_ready()
 
     def await_ready(self) -> None:
-        """Wait until it is ready, after `begin`."""
+        """Wait until the server is ready, after `begin`."""
         assert self._becomes_ready(), f"ended with {self.code}\n{self.log}"
 
     def _becomes_ready(self) -> bool:
@@ -89,12 +94,21 @@ class Machine:
         return self._is_ready()
 
     def begin(self, *wrapper: str) -> None:
-        """Start it; `wrapper` is a command that runs it, and that ends as it does."""
+        """Start the server; `wrapper` is a command that runs it and ends with the same exit code."""
         self.starts += 1
-        command = [*wrapper, *EVERBELL, "serve", "--store", f"rocksdb:{self.store}", "--listen", "127.0.0.1:0"]
+        command = [
+            *wrapper,
+            *self.version.command,
+            "serve",
+            "--store",
+            f"rocksdb:{self.store}",
+            "--listen",
+            "127.0.0.1:0",
+        ]
         command += ["--ready-file", str(self._ready), *self._options]
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=quiet_environment())
+            environment = quiet_environment() | self.version.environment
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
@@ -103,7 +117,7 @@ class Machine:
 
     @property
     def log(self) -> str:
-        """What it has said since its last start."""
+        """The log since the last start."""
         return self._log.read_text()
 
     @property
@@ -112,16 +126,16 @@ class Machine:
 
     @property
     def code(self) -> int:
-        """How it ended; waits for that."""
+        """The exit code; waits for the end of the process."""
         return self.process.wait(PATIENCE_S)
 
     def kill(self) -> None:
-        """Let it drop dead."""
+        """Kill the process with SIGKILL."""
         self.process.kill()
         self.process.wait(PATIENCE_S)
 
     def stop(self) -> int:
-        """Ask it to end; returns its exit code."""
+        """Ask the process to end; returns its exit code."""
         self.process.terminate()
         return self.code
 
@@ -129,17 +143,18 @@ class Machine:
         self.process.send_signal(number)
 
     def rss_bytes(self) -> int:
-        """The memory that it has now."""
+        """The resident memory of the process."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * 4_096
 
     def call(self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Answer:
-        """One request on a connection of its own. A body that is not bytes is sent as JSON."""
+        """Send one request on a connection of its own. A body that is not bytes is sent as JSON."""
         address = urlsplit(self.url)
         connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=PATIENCE_S)
         try:
             content = body if body is None or isinstance(body, bytes) else json.dumps(body)
-            connection.request(method, path, content, {"content-type": "application/json", **(headers or {})})
+            access = {"authorization": f"Bearer {self.token}"} if self.token else {}
+            connection.request(method, path, content, {"content-type": "application/json", **access, **(headers or {})})
             response = connection.getresponse()
             named = {name.lower(): value for name, value in response.getheaders()}
             return Answer(response.status, named, response.read())
@@ -147,7 +162,7 @@ class Machine:
             connection.close()
 
     def schedule(self, to: str, payload: object = None, tenant: str = "shop", **fields: object) -> str:
-        """Schedule one event, for now unless told otherwise; returns its id."""
+        """Schedule one event, due now unless `fields` have a time; returns its id."""
         if "at" not in fields and "in" not in fields:
             fields["in"] = 0
         answer = self.call("POST", f"/v1/tenants/{tenant}/events", {"to": to, "payload": payload, **fields})
@@ -155,19 +170,19 @@ class Machine:
         return str(answer.json["id"])
 
     def schedule_many(self, events: list[dict[str, object]], tenant: str = "shop") -> list[str]:
-        """Schedule many in one request; returns their ids."""
+        """Schedule many events in one request; returns their ids."""
         answer = self.call("POST", f"/v1/tenants/{tenant}/events/batch", events)
         assert answer.status == 201, answer
         return list(answer.json["ids"])
 
     def event(self, event_id: str, tenant: str = "shop") -> dict[str, Any]:
-        """An event as it is now."""
+        """The current state of an event."""
         answer = self.call("GET", f"/v1/tenants/{tenant}/events/{event_id}")
         assert answer.status == 200, answer
         return dict(answer.json)
 
     def until_status(self, event_id: str, status: str, tenant: str = "shop") -> dict[str, Any]:
-        """Wait until an event is in a state; returns it."""
+        """Wait until an event has a status; returns the event."""
         until(
             lambda: self.event(event_id, tenant)["status"] == status,
             lambda: f"{event_id} {status}: {self.event(event_id, tenant)}",
@@ -175,12 +190,12 @@ class Machine:
         return self.event(event_id, tenant)
 
     def metric(self, name: str) -> int:
-        """One number of its metrics."""
+        """The value of one metric."""
         text = self.call("GET", "/metrics").body.decode()
         return next(int(line.split()[1]) for line in text.splitlines() if line.startswith(f"everbell_{name} "))
 
     def count(self, tenant: str, status: str) -> int:
-        """How many events of a tenant are in a state."""
+        """The number of events of a tenant with a status."""
         total, cursor = 0, ""
         while True:
             path = f"/v1/tenants/{tenant}/events?status={status}&limit=1000"
@@ -192,7 +207,7 @@ class Machine:
 
     @property
     def _ready(self) -> Path:
-        # One for each start, so that an old one is never taken for a new one.
+        # Each start has a file of its own, so that an old file is never taken for a new one.
         return self._folder / f"ready-{self.starts}"
 
     @property

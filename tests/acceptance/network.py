@@ -1,13 +1,14 @@
-"""A network of its own for a test: a router, a place for the services, and a place for each node, as namespaces.
+"""A private network for a test: a router, a namespace for the services, and a namespace for each node.
 
     node (10.77.N.2) ── router ── services (10.77.0.2 clients and receivers, 10.77.0.3 the database, 10.77.0.4 the log)
 
-Packets are dropped by the router, by who sent them and for whom, so any two can be cut off from each other, in one
-direction or both. There are no addresses outside of the namespaces that the test made, and they go with it.
+The router drops packets by source and destination, so any two addresses can be cut off from each other, in one
+direction or both. All addresses exist only inside the namespaces that the test made, and are removed with them.
 
-Within `with Network(…)` the thread of the test, and the threads that it starts, are in the place for the services, so
-clients and receivers need not know about any of this. A server that was started before stays where it was; `bridge`
-makes it reachable.
+Within `with Network(…)` the thread of the test, and the threads that it starts, run in the namespace of the services,
+so
+clients and receivers need no special code. A server that was started before stays in its own namespace; `bridge` makes
+it reachable.
 """
 
 from __future__ import annotations
@@ -35,34 +36,36 @@ _NEW_NETWORK = 0x40000000
 
 
 class Network:
-    """Places for nodes, by name."""
+    """Namespaces for nodes, by name."""
 
     def __init__(self, *nodes: str) -> None:
         self._places = {name: f"everbell-{os.getpid()}-{name}" for name in ("router", "services", *nodes)}
         self._numbers = {name: number for number, name in enumerate(nodes, 1)}
         self._undo = ExitStack()
         self._outside = asyncio.new_event_loop()
-        """Its thread stays where the test came from."""
+        """The thread of this loop stays in the namespace in which the test started."""
 
     def address(self, node: str) -> str:
         return f"10.77.{self._numbers[node]}.2"
 
     def inside(self, node: str) -> list[str]:
-        """The beginning of a command that is run in a node's place, and that ends as the command does."""
+        """The prefix of a command that runs in a node's namespace and ends as the command does."""
         return ["nsenter", f"--net={_file(self._places[node])}"]
 
     def cut(self, source: str, destination: str) -> None:
-        """Drop what one address sends to another."""
+        """Drop all packets from one address to another."""
         self._router("rule", "add", "from", source, "to", destination, "blackhole")
 
     def heal(self, source: str, destination: str) -> None:
-        """Let it pass again."""
+        """Let these packets pass again."""
         self._router("rule", "del", "from", source, "to", destination, "blackhole")
 
     def bridge(self, port: int, address: str = DATABASE) -> None:
         """Let nodes reach a loopback port of the machine, as a port of one of these addresses."""
         bridge = _Bridge(port)
-        listener = socket.create_server((address, port))  # Here, and not where its connections are passed on from.
+        listener = socket.create_server(
+            (address, port)
+        )  # In this namespace; its connections are forwarded from outside.
         server = asyncio.run_coroutine_threadsafe(
             asyncio.start_server(bridge.connect, sock=listener), self._outside
         ).result(30)
@@ -106,9 +109,9 @@ class Network:
         os.close(there)
 
     def _lay(self, name: str, number: int) -> None:
-        """A cable from a place to the router."""
+        """Connect a namespace to the router with a cable."""
         place, router = self._places[name], self._places["router"]
-        # Laid inside: a name of a cable is taken nowhere else.
+        # Created inside the namespace, where the cable's name cannot be in use.
         self._router("link", "add", f"to{number}", "type", "veth", "peer", "name", "cable", "netns", place)
         _ip("-n", router, "addr", "add", f"10.77.{number}.1/24", "dev", f"to{number}")
         _ip("-n", router, "link", "set", f"to{number}", "up")
@@ -121,7 +124,7 @@ class Network:
 
 
 class _Bridge:
-    """Passes connections on, from one place to another."""
+    """Forwards connections from one namespace to another."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -154,7 +157,7 @@ async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
 
 
 def require_namespaces() -> None:
-    """Skip the test, or fail it where nothing may be skipped, if there is no way to make a network."""
+    """Skip the test if no network can be made; fail it where no test may be skipped."""
     reason = _obstacle()
     if reason and os.environ.get("EVERBELL_REQUIRE_SERVICES") == "1":
         pytest.fail(reason)
@@ -175,7 +178,7 @@ def _obstacle() -> str:
 
 
 def _enter(place: int) -> None:
-    """Only for this thread, and those that it starts from now on."""
+    """Move this thread, and the threads that it starts from now on, into a namespace."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(place, _NEW_NETWORK):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

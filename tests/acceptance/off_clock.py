@@ -1,4 +1,4 @@
-"""Run a command of Everbell with a clock that is off: `off_clock.py SECONDS PYTHON -m everbell …`, in this process."""
+"""Run a command of Everbell with a wrong clock: `off_clock.py SECONDS PYTHON -m everbell …`, in this process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 
 
 def main() -> None:
-    """Everything else of the machine goes by the right one."""
+    """Shift the clock of this process only; the rest of the machine keeps the right time."""
     off_ns = int(sys.argv[1]) * 1_000_000_000
     right = time.time_ns
     time.time_ns = lambda: right() + off_ns

@@ -1,4 +1,4 @@
-"""Real processes for the acceptance tests: servers, commands, workers. Nothing is waited for by sleeping."""
+"""Real processes for the acceptance tests: servers, commands, workers. The tests wait for events, and never sleep."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from typing import Any
 
 EVERBELL = (sys.executable, "-m", "everbell")
 PATIENCE_S = 30
-"""How long a test waits for what has to happen before it gives up."""
+"""How long a test waits for an event before it fails."""
 
 
 def quiet_environment() -> dict[str, str]:
-    """The environment without settings that belong to whoever runs the tests."""
+    """The environment without the settings of the user who runs the tests."""
     return {name: value for name, value in os.environ.items() if not name.startswith("EVERBELL_")}
 
 
 class ServerProcess:
-    """`everbell serve`, which says through a pipe with a name when it is ready."""
+    """`everbell serve`, which reports through a named pipe that it is ready."""
 
     def __init__(self, folder: Path, *options: str, store: str = "memory:", port: int = 0) -> None:
         self._ready = folder / "ready"
@@ -39,7 +39,7 @@ class ServerProcess:
         self.url = ""
 
     def start(self) -> None:
-        """Start it, or start it again at the same address."""
+        """Start the server, or start it again at the same address."""
         self._ready.unlink(missing_ok=True)
         os.mkfifo(self._ready)
         reading = os.open(self._ready, os.O_RDONLY | os.O_NONBLOCK)
@@ -59,13 +59,13 @@ class ServerProcess:
         return self._log.read_text()
 
     def stop(self) -> int:
-        """Stop it as an administrator would; returns the exit code."""
+        """Stop the server as an administrator would; returns the exit code."""
         assert self._process is not None
         self._process.terminate()
         return self._process.wait(PATIENCE_S)
 
     def kill(self) -> None:
-        """Let it drop dead."""
+        """Kill the process with SIGKILL."""
         assert self._process is not None
         self._process.kill()
         self._process.wait(PATIENCE_S)
@@ -81,7 +81,7 @@ class ServerProcess:
 
 
 class Finished:
-    """A command that came to its end."""
+    """A command that has ended."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code = code
@@ -116,7 +116,7 @@ class CommandLine:
         return Finished(done.returncode, done.stdout, done.stderr)
 
     def begin(self, *arguments: str, folder: Path | None = None) -> RunningCommand:
-        """Start a command that goes on."""
+        """Start a command that keeps running."""
         return RunningCommand([*EVERBELL, *arguments], self._environment, folder)
 
 
@@ -133,20 +133,20 @@ class RunningCommand:
             env=environment | {"PYTHONUNBUFFERED": "1"},
             cwd=folder,
         )
-        # Read by a thread: a line may already lie in a buffer, where waiting for the pipe would not find it.
+        # A thread reads the lines: a line may already be in a buffer, where waiting for the pipe would not find it.
         self._lines: queue.Queue[str] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def line(self) -> str:
-        """The next line that it prints."""
+        """The next line of the output."""
         return self._lines.get(timeout=PATIENCE_S)
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
     def end(self) -> Finished:
-        """Wait for its end."""
+        """Wait for the end of the command."""
         code = self.process.wait(PATIENCE_S)
         self._reader.join(PATIENCE_S)
         self._err.seek(0)

@@ -1,14 +1,14 @@
-"""An independent receiver of deliveries: raw asyncio on loopback, in a thread of its own, and nothing of Everbell.
+"""An independent receiver of deliveries: raw asyncio on loopback, in a thread of its own, without code of Everbell.
 
-It writes down every delivery, and does what the path asks for:
+It records every delivery, and answers as the path demands:
 
-    /ok                   200                      /status/N        answers N; ?after=S adds Retry-After
+    /ok, /ok/ANY          200                      /status/N        answers N; ?after=S adds Retry-After
     /slow/MS              200 after a while        /fail/K/N        answers N up to attempt K, then 200
     /gate/NAME            200 once it is open      /sick/NAME       500 until the gate is open
     /flaky                now and then 503, a lost answer or a pause
-    /redirect             302 to /ok               /batch/ID,ID     single results: those ids are told 503
+        /redirect             302 to /ok               /batch/ID,ID     single results: 503 for those ids
     /drip                 a byte now and then, for ever
-    /close                takes it, and hangs up   /garbage         answers what is not HTTP
+        /close                accepts, then hangs up   /garbage         answers bytes that are not HTTP
     /huge                 200 with 4 MiB
 """
 
@@ -45,19 +45,19 @@ class Received:
     due: str
     began_at: int
     ended_at: int = 0
-    """0 while it is under way."""
+    """0 while the delivery is in flight."""
     status: int = 0
-    """What was answered; 0 for nothing that a sender could understand."""
+    """The status of the answer; 0 if the sender got no valid answer."""
     answer_lost: bool = False
-    """The sender had hung up before the answer."""
+    """The sender had closed the connection before the answer."""
     order: int = 0
-    """Its place among all that began."""
+    """The position among all deliveries, by their beginning."""
     request: int = 0
-    """The same for all events of one POST."""
+    """The same number for all events of one POST."""
     data: object = field(default=None)
-    """Of an event in a batch."""
+    """The payload of an event in a batch."""
     sender: str = ""
-    """The address that it came from."""
+    """The address of the sender."""
 
     @property
     def accepted(self) -> bool:
@@ -65,7 +65,7 @@ class Received:
 
 
 class Receiver:
-    """The listening thread, and what it has seen."""
+    """The listening thread, and the deliveries that it has received."""
 
     def __init__(self, seed: int = 0, host: str = "127.0.0.1") -> None:
         self.received: list[Received] = []
@@ -75,14 +75,15 @@ class Receiver:
         self.loop = asyncio.new_event_loop()
         self.requests = 0
         self.counts: Counter[str] = Counter()
-        """How many events have come to each path; looking often at all that was received would slow it down."""
+        """The number of events for each path: tests that often scan all received events would slow the receiver down.
+        """
         self._gates: dict[str, asyncio.Event] = {}
         self._server: asyncio.Server | None = None
         self._connections: set[_Connection] = set()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
 
     def url(self, path: str, host: str = "") -> str:
-        """Where to send to. Each 127.x.y.z is a target of its own."""
+        """The URL of a path. Each 127.x.y.z is a separate target."""
         return f"http://{host or self.host}:{self.port}{path}"
 
     def of(self, event_id: str) -> list[Received]:
@@ -94,7 +95,7 @@ class Receiver:
         return [received for received in list(self.received) if received.path == path]
 
     def until_ended(self, count: int, path: str) -> list[Received]:
-        """Wait until so many deliveries to a path were answered."""
+        """Wait until `count` deliveries to a path were answered."""
 
         def ended() -> list[Received]:
             return [received for received in self.on(path) if received.ended_at]
@@ -103,14 +104,14 @@ class Receiver:
         return ended()
 
     def open_gate(self, name: str) -> None:
-        """Answer everything that waits at a gate, and will come to it."""
+        """Answer all deliveries that wait at a gate, and all later ones at once."""
         self.loop.call_soon_threadsafe(self.gate(name).set)
 
     def gate(self, name: str) -> asyncio.Event:
         return self._gates.setdefault(name, asyncio.Event())
 
     def go_down(self) -> None:
-        """Hang up, and refuse connections."""
+        """Close all connections, and refuse new ones."""
         asyncio.run_coroutine_threadsafe(self._close(), self.loop).result(30)
 
     def come_up(self) -> None:
@@ -216,7 +217,7 @@ class _Connection(asyncio.Protocol):
             receiver.received.append(event)
             receiver.counts[event.path] += 1
         self._pending = events
-        if url.path == "/ok":
+        if url.path == "/ok" or url.path.startswith("/ok/"):
             self._answer(200)
             return
         action, *arguments = url.path.strip("/").split("/")
@@ -263,7 +264,7 @@ class _Connection(asyncio.Protocol):
             self._end(0)
             self.hang_up()
         else:
-            await asyncio.sleep(0.02 if roll < 0.3 else 0)  # Nobody waits for it: some receivers are slow.
+            await asyncio.sleep(0.02 if roll < 0.3 else 0)  # No test waits for this: some receivers are slow.
             self._answer(200)
 
     async def _drip(self, arguments: list[str], query: dict[str, list[str]]) -> None:
@@ -276,7 +277,7 @@ class _Connection(asyncio.Protocol):
         not_now = arguments[0].split(",")
         results = []
         for event in self._pending:
-            # Told 503 once, then taken.
+            # The first attempt gets 503, the next 200.
             status = 503 if event.id in not_now and event.attempt == 1 else 200
             event.status = status
             results.append({"id": event.id, "status": status})
@@ -291,7 +292,7 @@ class _Connection(asyncio.Protocol):
             self._read()
 
     def _end(self, status: int, *, keep: bool = False) -> None:
-        """Written down before the answer goes out, so that what follows on it is seen to begin later."""
+        """Recorded before the answer is sent, so that deliveries that follow from it have a later beginning."""
         for received in self._pending:
             received.ended_at = now_ms()
             received.status = received.status if keep else status

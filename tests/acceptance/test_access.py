@@ -26,7 +26,7 @@ secrets = ["{WEBHOOK}"]
 
 
 def certificate(folder: Path) -> tuple[str, str]:
-    """A certificate that vouches for itself, and its key."""
+    """A self-signed certificate, and its key."""
     files = str(folder / "certificate.pem"), str(folder / "key.pem")
     options = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=bell".split()
     options += ["-addext", "subjectAltName=IP:127.0.0.1", "-out", files[0], "-keyout", files[1]]
@@ -35,7 +35,7 @@ def certificate(folder: Path) -> tuple[str, str]:
 
 
 class Guarded:
-    """A server with TLS and a first key, and callers of it."""
+    """A server with TLS and a first key, and its callers."""
 
     def __init__(self, folder: Path, gateways: int) -> None:
         self.folder = folder
@@ -57,7 +57,7 @@ class Guarded:
         return CommandLine(self.server.url)(*arguments, *options)
 
     def ask(self, method: str, path: str, key: str | None, body: object = None) -> tuple[int, str]:
-        """One request on a connection of its own: any gateway may get it."""
+        """Send one request on a connection of its own: any gateway may get it."""
         request = urllib.request.Request(self.server.url + path, method=method)
         if key is not None:
             request.add_header("authorization", f"Bearer {key}")
@@ -84,7 +84,7 @@ def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield place
 
 
-def test_a_server_for_strangers_does_not_start_without_keys(tmp_path: Path) -> None:
+def test_a_server_on_a_public_address_does_not_start_without_keys(tmp_path: Path) -> None:
     command = [*EVERBELL, "serve", "--store", f"rocksdb:{tmp_path / 'store'}", "--listen", "0.0.0.0:0"]
     ended = subprocess.run(
         command, capture_output=True, text=True, timeout=PATIENCE_S, env=quiet_environment(), check=False
@@ -94,27 +94,27 @@ def test_a_server_for_strangers_does_not_start_without_keys(tmp_path: Path) -> N
     assert ended.stderr.count("\n") == 1
 
 
-def test_from_the_first_key_to_a_revoked_one(guarded: Guarded) -> None:
+def test_a_key_that_the_first_key_created_works_until_it_is_revoked(guarded: Guarded) -> None:
     assert guarded.server.url.startswith("https://")
     events = "/v1/tenants/shop/events"
     assert guarded.ask("GET", "/readyz", None)[0] == 200
     assert guarded.ask("GET", events, None)[0] == 401
     key = guarded.create("--tenant", "shop", "--note", "orders")
     body = {"in": "1h", "to": "queue:mail", "payload": PAYLOAD, "id": "order-17"}
-    # A key counts on every gateway at once, or a moment later.
-    until(lambda: guarded.ask("POST", events, key, body)[0] in (200, 201), "the new key counts")
+    # A new key is valid on every gateway at once, or a moment later.
+    until(lambda: guarded.ask("POST", events, key, body)[0] in (200, 201), "the new key is valid")
     assert guarded.ask("GET", f"{events}/order-17", key)[0] == 200
     assert guarded.ask("GET", "/v1/tenants/bank/events", key)[0] == 403
     assert guarded.ask("GET", "/v1/keys", key)[0] == 403
 
     revoked = guarded.command(guarded.operator, "keys", "revoke", key.split("_")[1])
     assert revoked.code == 0, revoked
-    until(lambda: all(guarded.ask("GET", events, key)[0] == 401 for _ in range(8)), "no gateway knows it any more")
+    until(lambda: all(guarded.ask("GET", events, key)[0] == 401 for _ in range(8)), "all gateways refuse the key")
 
 
-def test_the_audit_log_says_who_did_what(guarded: Guarded) -> None:
+def test_the_audit_log_names_the_key_and_the_operation(guarded: Guarded) -> None:
     key = guarded.create("--tenant", "audited")
-    until(lambda: guarded.ask("DELETE", "/v1/tenants/audited/events/absent", key)[0] == 404, "the new key counts")
+    until(lambda: guarded.ask("DELETE", "/v1/tenants/audited/events/absent", key)[0] == 404, "the new key is valid")
     lines = [json.loads(line) for line in guarded.audit_file.read_text().splitlines()]
     mine = [line for line in lines if line.get("tenant") == "audited" and line["status"] == 404]
     assert [(line["who"], line["operation"], line["subject"]) for line in mine] == [
@@ -125,11 +125,11 @@ def test_the_audit_log_says_who_did_what(guarded: Guarded) -> None:
     assert made[-1]["subject"] == key.split("_")[1]
 
 
-def test_no_secret_is_in_any_log_wherever_it_was_put(guarded: Guarded) -> None:
+def test_no_log_contains_a_secret(guarded: Guarded) -> None:
     key = guarded.create("--tenant", "shop", "--note", "careless")
     secret = key.rpartition("_")[2]
     spec = {"in": 0, "to": "http://127.0.0.1:1/?token=" + key, "payload": PAYLOAD, "headers": {"authorization": key}}
-    until(lambda: guarded.ask("POST", "/v1/tenants/shop/events", key, spec)[0] == 201, "the new key counts")
+    until(lambda: guarded.ask("POST", "/v1/tenants/shop/events", key, spec)[0] == 201, "the new key is valid")
     for path in (f"/v1/{key}", f"/v1/keys/{key}", f"/v1/tenants/shop/events/{WEBHOOK}", f"/v1/tenants/{key}/events"):
         for method in ("GET", "DELETE", "PATCH"):
             guarded.ask(method, path, key, {"payload": WEBHOOK, "to": f"https://u:{secret}@h/", "note": key})
@@ -140,7 +140,7 @@ def test_no_secret_is_in_any_log_wherever_it_was_put(guarded: Guarded) -> None:
         assert hidden not in logs
 
 
-def test_a_certificate_is_renewed_while_it_runs(guarded: Guarded) -> None:
+def test_a_running_server_loads_a_renewed_certificate(guarded: Guarded) -> None:
     before = Path(guarded.certificate).read_text()
     certificate(guarded.folder)
     assert guarded.server._process is not None
@@ -150,14 +150,14 @@ def test_a_certificate_is_renewed_while_it_runs(guarded: Guarded) -> None:
     def is_new() -> bool:
         return ssl.get_server_certificate(("127.0.0.1", port)).split() != before.split()
 
-    until(lambda: all(is_new() for _ in range(8)), "everybody shows the new certificate")
+    until(lambda: all(is_new() for _ in range(8)), "all gateways show the new certificate")
     guarded._trust = ssl.create_default_context(cafile=guarded.certificate)
     assert guarded.ask("GET", "/healthz", None)[0] == 200
 
 
-def test_keys_are_there_after_a_crash(guarded: Guarded) -> None:
+def test_keys_survive_a_crash(guarded: Guarded) -> None:
     key = guarded.create("--tenant", "shop")
     guarded.server.kill()
     guarded.server.start()
-    until(lambda: guarded.ask("GET", "/v1/tenants/shop/events", key)[0] == 200, "the key counts")
+    until(lambda: guarded.ask("GET", "/v1/tenants/shop/events", key)[0] == 200, "the key is valid")
     assert guarded.ask("GET", "/v1/tenants/shop/events", None)[0] == 401

@@ -1,4 +1,4 @@
-"""`everbell bench`, tiny: that it measures with real processes and leaves nothing behind, not how fast anything is."""
+"""`everbell bench`, tiny: it measures with real processes and removes its files. Speed is not tested."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def bench(folder: Path, *options: str) -> str:
     return done.stdout
 
 
-def test_a_table_with_the_bare_work_beside_it(tmp_path: Path) -> None:
+def test_the_table_shows_the_baseline_beside_each_figure(tmp_path: Path) -> None:
     out = bench(tmp_path, "--quick", "--events", "2000", "--only", "ingest")
 
     assert "bulk ingest over HTTP, durable" in out
     assert "bare RocksDB" in out
     assert "--gateways 1:" in out
-    assert not os.listdir(tmp_path), "its directories are gone"
+    assert not os.listdir(tmp_path), "the benchmark did not remove its directories"
 
 
 @pytest.mark.parametrize("name", ["whole", "single", "late", "pull", "push", "preview", "recurring", "guarded"])
@@ -58,7 +58,7 @@ def test_a_database_is_measured_beside_bare_copy(tmp_path: Path) -> None:
     assert all(figure["value"] > 0 for figure in report["figures"])
 
 
-def test_cassandra_says_how_full_its_partitions_are(tmp_path: Path) -> None:
+def test_the_cassandra_benchmark_reports_the_size_of_its_partitions(tmp_path: Path) -> None:
     url = shared.cassandra().url
     report = json.loads(bench(tmp_path, "--events", "2000", "--json", "--only", "shards", "--cassandra", url))
 

@@ -1,5 +1,5 @@
-"""Nodes on a real Cassandra, with store and log there: nodes die, and so does Cassandra. Whatever was acknowledged
-arrives, in order per key, under epochs that never go back.
+"""Nodes on a real Cassandra that holds both store and log: nodes die, and so does Cassandra. All acknowledged events
+arrive, in order per key, under epochs that never go back.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.services.cassandra import CassandraServer
 EVENTS = 240
 SHAPE = Shape(EVENTS, clients=4, lead_ms=2_000, own_ids=0.25)
 QUICK = "--lease", "4s"
-# A take-over waits for the longest deadline of a request before it attempts what the dead one may have sent.
+# A take-over waits for the longest timeout of a request before it retries deliveries of the dead node.
 PATIENT = "[defaults]\ntimeout = '1s'\n"
 
 
@@ -32,7 +32,7 @@ def config(tmp_path: Path) -> str:
 
 
 def judge(load: Load, fleet: Fleet, receiver: Receiver) -> None:
-    """Everything arrives, and the checker finds nothing."""
+    """All events arrive, and the checker finds no violation."""
     load.finish()
     load.drain()
     assert load.violations() == []
@@ -45,11 +45,11 @@ def _ask(machine: Machine) -> Answer:
     return machine.call("POST", "/v1/tenants/other/events", {"to": "queue:later", "payload": {}, "in": "1h"})
 
 
-def test_a_cluster_needs_cassandra_and_nothing_else(tmp_path: Path, config: str) -> None:
+def test_a_cluster_runs_with_cassandra_as_store_and_log(tmp_path: Path, config: str) -> None:
     store = shared.cassandra().fresh_store()
     with Receiver(1) as receiver, Fleet(tmp_path, store, *QUICK, "--config", config) as fleet:
         fleet.grow("n1", "n2", "n3")
-        load = Load(fleet, receiver, SHAPE, 1)  # type: ignore[arg-type]  # To a load a fleet is a machine.
+        load = Load(fleet, receiver, SHAPE, 1)  # type: ignore[arg-type]  # A load uses a fleet as a machine.
         load.start()
         load.until_acknowledged(EVENTS // 4)
         fleet.kill("n2")
@@ -58,12 +58,12 @@ def test_a_cluster_needs_cassandra_and_nothing_else(tmp_path: Path, config: str)
         fleet.until_balanced("n1", "n3")
 
 
-def test_cassandra_that_sleeps_or_dies_delays_and_loses_nothing(tmp_path: Path, config: str) -> None:
+def test_a_frozen_or_killed_cassandra_delays_events_and_loses_none(tmp_path: Path, config: str) -> None:
     with ExitStack() as running:
         server = running.enter_context(shared.had(CassandraServer))
         receiver = running.enter_context(Receiver(2))
         fleet = running.enter_context(Fleet(tmp_path, server.fresh_store(), *QUICK, "--config", config))
-        fleet.add("n1")  # It makes the tables, which takes its time.
+        fleet.add("n1")  # It creates the tables, which takes seconds.
         fleet.add("n2")
         load = Load(fleet, receiver, SHAPE, 2)  # type: ignore[arg-type]
         load.start()
@@ -78,7 +78,7 @@ def test_cassandra_that_sleeps_or_dies_delays_and_loses_nothing(tmp_path: Path, 
         fleet.disturbances += 2
         server.kill()
         server.start()
-        # A server takes its time to start, and whoever lost its lease meanwhile to join again.
+        # The server is slow to start, and a node that has lost its lease needs time to join again.
         until(lambda: _ask(fleet.nodes["n1"]).status == 201, "back", 4 * PATIENCE_S)
         judge(load, fleet, receiver)
         fleet.until_balanced("n1", "n2")

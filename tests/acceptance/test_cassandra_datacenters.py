@@ -1,8 +1,9 @@
-"""Two datacentres of real Cassandra nodes, with nodes of Everbell in both: all of them start on an empty keyspace; and
+"""Two datacentres of real Cassandra nodes, with nodes of Everbell in both: all of them start on an empty keyspace; then
 one datacentre is lost, and comes back.
 
-The larger one has the majority, so the cluster goes on without the smaller. Tenants that want every datacentre are
-refused meanwhile, and lose nothing; the others go on. Whatever was acknowledged rings.
+The larger datacentre has the majority, so the cluster continues without the smaller. Requests of tenants that need
+every
+datacentre are refused meanwhile, and no event is lost; other tenants continue. All acknowledged events are delivered.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from everbell.stores.cassandra import CassandraStore
+from everbell.stores.cassandra.store import CassandraStore
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.machine import PATIENCE_S, Answer, Machine, now_ms, until
 from tests.acceptance.receiver import Receiver
@@ -22,9 +23,9 @@ from tests.services import shared
 from tests.services.cassandra import CassandraCluster
 
 SLOW = 4 * PATIENCE_S
-"""Three servers of this size on a small machine take their time."""
+"""Three servers of this size are slow on a small machine."""
 MADE = (200, 201)
-"""A request whose answer was lost may have been done: then the next one finds the event."""
+"""If the answer to a request was lost, the event may exist: the next request finds it and gets 200."""
 CONFIG = """
 [defaults]
 timeout = '1s'
@@ -50,14 +51,14 @@ def rung(receiver: Receiver) -> set[str]:
     return {each.id for each in receiver.received}
 
 
-def test_many_may_open_an_empty_keyspace_at_once(cassandra: CassandraCluster) -> None:
+def test_many_stores_may_open_an_empty_keyspace_at_once(cassandra: CassandraCluster) -> None:
     urls = [cassandra.url(datacenter) for datacenter in ("dc1", "dc2")] * 3
     with ThreadPoolExecutor(len(urls)) as threads:
         stores = list(threads.map(lambda url: CassandraStore(url, patience_s=SLOW), urls))
     assert {(store.partitions, store.epoch) for store in stores} == {(256, 0)}
 
-    # A node has a folder for each table that it ever knew, with the table's id. If two of one name were made, one of
-    # them is forgotten some day, with what is in it.
+    # A node has a folder for each table that it ever knew, with the table's id. If two tables of one name were created,
+    # one of them is dropped later, with its content.
     def folders() -> set[frozenset[str]]:
         return {frozenset(path.name for path in (node.folder / "data/everbell").iterdir()) for node in cassandra.nodes}
 
@@ -67,7 +68,9 @@ def test_many_may_open_an_empty_keyspace_at_once(cassandra: CassandraCluster) ->
     assert sorted(names) == sorted(set(names))
 
 
-def test_a_lost_datacenter_costs_only_those_who_want_all_of_them(tmp_path: Path, cassandra: CassandraCluster) -> None:
+def test_a_lost_datacenter_refuses_only_tenants_that_need_all_datacenters(
+    tmp_path: Path, cassandra: CassandraCluster
+) -> None:
     config = tmp_path / "everbell.toml"
     config.write_text(CONFIG)
     with ExitStack() as running:
@@ -96,11 +99,11 @@ def test_a_lost_datacenter_costs_only_those_who_want_all_of_them(tmp_path: Path,
         def go_on() -> bool:
             return schedule(machine, receiver, "quick", "quick-later", 1_000).status in MADE
 
-        until(go_on, "tenants of one datacentre go on", SLOW)
-        refused = until(lambda: _refused(machine, receiver), "tenants of all datacentres are told", SLOW)
+        until(go_on, "tenants of one datacentre continue", SLOW)
+        refused = until(lambda: _refused(machine, receiver), "tenants of all datacentres are refused", SLOW)
         assert refused is not None
         assert "not enough replicas" in refused.json["detail"]
-        until(lambda: acknowledged | {"quick-later"} <= rung(receiver), "all that was acknowledged rings", SLOW)
+        until(lambda: acknowledged | {"quick-later"} <= rung(receiver), "all acknowledged events are delivered", SLOW)
 
         for node in cassandra.of("dc2"):
             node.start()
@@ -108,10 +111,10 @@ def test_a_lost_datacenter_costs_only_those_who_want_all_of_them(tmp_path: Path,
         def comes_back() -> bool:
             return schedule(machine, receiver, "careful", "careful-again", 0).status in MADE
 
-        until(comes_back, "all datacentres again", SLOW)
+        until(comes_back, "all datacentres are back", SLOW)
         fleet.nodes["b1"].start()
         until(lambda: "careful-again" in rung(receiver), "it rings", SLOW)
-        assert "careful-lost" not in rung(receiver), f"refused after {lost_at}, and rung"
+        assert "careful-lost" not in rung(receiver), f"refused after {lost_at}, and delivered"
 
 
 def _refused(machine: Machine, receiver: Receiver) -> Answer | None:

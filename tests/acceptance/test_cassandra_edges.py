@@ -1,5 +1,6 @@
-"""A Cassandra store where two things meet in the wrong moment: an owner that is just being replaced, rows that wait to
-be written, buckets that end out of turn, levels that cannot be had, and more bytes than a server takes at once.
+"""A Cassandra store in rare races and at its limits: an owner that is just being replaced, rows that wait to be
+written,
+buckets that end out of order, consistency levels that cannot be reached, and more bytes than a server accepts at once.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from msgspec.structs import replace
 from everbell.clock import SystemClock
 from everbell.core.time import HOUR_MS
 from everbell.errors import Fenced, StoreUnavailable
-from everbell.stores import cassandra_journal
-from everbell.stores.cassandra import CassandraStore
-from everbell.stores.cassandra_fence import Fence
-from everbell.stores.cassandra_journal import Ended, Journal, Revoked
-from everbell.stores.cassandra_link import Link
-from everbell.stores.cassandra_rows import make
+from everbell.stores.cassandra import journal as cassandra_journal
+from everbell.stores.cassandra.fence import Fence
+from everbell.stores.cassandra.journal import Journal, Revoked, WriterEnded
+from everbell.stores.cassandra.rows import make
+from everbell.stores.cassandra.session import CassandraSession
+from everbell.stores.cassandra.store import CassandraStore
 from everbell.stores.port import Add, Block, Change, Filter, Move
 from tests.conformance.stores import NOW, PARTITIONS, event, finish, page_all
 from tests.services import shared
@@ -63,7 +64,7 @@ async def stored(store: CassandraStore) -> list[int]:
     return [each.sequence for each in (await page_all(store, 1, FAR, 100))[0]]
 
 
-def test_an_owner_that_writes_while_it_is_replaced_is_heard_or_kept_out(
+def test_a_write_of_an_owner_that_is_being_replaced_is_stored_or_refused(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = opened(url), opened(url)
@@ -76,7 +77,7 @@ def test_an_owner_that_writes_while_it_is_replaced_is_heard_or_kept_out(
 
         async def meeting(fence: Fence, *what: Any) -> bool:
             if fence is second._fence and not met:
-                # What it had was taken from it, and does not say another's name yet.
+                # The partition was taken from its owner, but does not name the new owner yet.
                 met.append("")
                 await first.apply(some(2), epochs)
             return await write(fence, *what)
@@ -95,17 +96,17 @@ def test_an_owner_that_writes_while_it_is_replaced_is_heard_or_kept_out(
 
 
 @pytest.mark.parametrize("is_at_the_fence", [True, False])
-def test_taking_partitions_can_be_repeated_when_it_was_done_and_not_told(
+def test_taking_partitions_can_be_repeated_after_a_lost_answer(
     url: str, is_at_the_fence: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = opened(url), opened(url)
 
     async def scenario() -> None:
         await first.apply(some(1), await owning(first))
-        decide, see = Link.decide, Link.see
+        decide, see = CassandraSession.decide, CassandraSession.see
         lost: list[str] = []
 
-        async def unlucky(link: Link, statements: Sequence[Any], **options: Any) -> Any:
+        async def unlucky(link: CassandraSession, statements: Sequence[Any], **options: Any) -> Any:
             text = statements[0][0]
             if is_at_the_fence and text.startswith("UPDATE fence"):
                 await decide(link, statements, **options)
@@ -116,14 +117,14 @@ def test_taking_partitions_can_be_repeated_when_it_was_done_and_not_told(
                 raise StoreUnavailable("away")
             return await decide(link, statements, **options)
 
-        async def blind(link: Link, *what: Any, **options: Any) -> Any:
+        async def blind(link: CassandraSession, *what: Any, **options: Any) -> Any:
             if lost:
                 raise StoreUnavailable("away")
             return await see(link, *what, **options)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Link, "decide", unlucky)
-            patch.setattr(Link, "see", blind)
+            patch.setattr(CassandraSession, "decide", unlucky)
+            patch.setattr(CassandraSession, "see", blind)
             with pytest.raises(StoreUnavailable):
                 await owning(second, 2)
         assert lost
@@ -149,7 +150,7 @@ def test_more_bytes_than_a_server_takes_at_once_are_stored(url: str) -> None:
     play(store, scenario=scenario)
 
 
-def test_an_event_that_no_server_takes_is_refused_for_itself_alone(url: str) -> None:
+def test_an_event_too_large_for_the_server_is_refused_and_the_others_are_stored(url: str) -> None:
     store = opened(url)
 
     async def scenario() -> None:
@@ -167,8 +168,8 @@ def test_an_event_that_no_server_takes_is_refused_for_itself_alone(url: str) -> 
     play(store, scenario=scenario)
 
 
-@pytest.mark.parametrize("trouble", [Revoked([3]), Ended()])
-def test_records_are_found_whose_operation_had_to_be_made_again(
+@pytest.mark.parametrize("trouble", [Revoked([3]), WriterEnded()])
+def test_records_of_a_repeated_operation_are_found(
     url: str, monkeypatch: pytest.MonkeyPatch, trouble: Exception
 ) -> None:
     store = opened(url)
@@ -194,16 +195,16 @@ def test_records_are_found_whose_operation_had_to_be_made_again(
     play(store, scenario=scenario)
 
 
-def test_the_mark_stays_behind_what_is_unfinished(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mark_never_passes_unfinished_events(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = opened(f"{url}&shard_events=1"), opened(url)
 
     async def scenario() -> None:
         epochs = await owning(first)
-        # More shards than are looked at, all of them finished; then what is under way, then something finished again.
+        # More shards than are looked at, all finished; then unfinished events, then finished ones again.
         crowd = some(1, 70)
         left, late = event(71, partition=1, due_in=BUCKET_MS), event(72, partition=1, due_in=2 * BUCKET_MS)
         await first.apply([*crowd, Add(left), Add(late)], epochs)
-        monkeypatch.setattr("everbell.stores.cassandra.RETIRE_MS", 0)
+        monkeypatch.setattr("everbell.stores.cassandra.store.RETIRE_MS", 0)
         first._retire_at = 0
         await first.apply([*(finish(add.event) for add in crowd if isinstance(add, Add)), finish(late)], epochs)
         await owning(second, 2)
@@ -227,7 +228,7 @@ def test_a_bucket_is_not_finished_while_rows_of_it_wait_to_be_written(
         first._retire_at = 0
         failed: list[str] = []
 
-        async def unlucky(link: Link, *what: Any) -> None:
+        async def unlucky(link: CassandraSession, *what: Any) -> None:
             if not failed:
                 failed.append("")
                 raise StoreUnavailable("away")
@@ -236,7 +237,7 @@ def test_a_bucket_is_not_finished_while_rows_of_it_wait_to_be_written(
         with monkeypatch.context() as patch:
             patch.setattr(cassandra_journal, "make", unlucky)
             add = some(3, due_in=BUCKET_MS if is_new_bucket else 0)
-            assert await first.apply(add, epochs) == {}, "it counts, so it is acknowledged"
+            assert await first.apply(add, epochs) == {}, "the operation is committed, so it is acknowledged"
         assert failed
         assert await stored(first) == [3]
         await owning(second, 2)
@@ -245,16 +246,16 @@ def test_a_bucket_is_not_finished_while_rows_of_it_wait_to_be_written(
     play(first, second, scenario=scenario)
 
 
-async def poor(link: Link, statements: Sequence[Any], clock: int, level: str) -> None:
+async def poor(link: CassandraSession, statements: Sequence[Any], clock: int, level: str) -> None:
     if level == "ALL":
         raise StoreUnavailable("not enough replicas answer")
     await write(link, statements, clock, level)
 
 
-write = Link.write
+write = CassandraSession.write
 
 
-def test_what_follows_from_what_has_happened_is_not_for_the_tenant_to_refuse(
+def test_an_outcome_is_stored_although_the_tenants_level_cannot_be_reached(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened(url, level=lambda tenant: "ALL")
@@ -263,10 +264,10 @@ def test_what_follows_from_what_has_happened_is_not_for_the_tenant_to_refuse(
         epochs = await owning(store)
         parent = event(1, partition=1)
         await store.apply([Add(parent)], epochs)
-        # The occurrence becomes an event of its own in the same write that lets the recurring one go on.
+        # One write makes the occurrence an event of its own and moves the recurring event to the next occurrence.
         following = replace(parent, occurrence=2, due_at=NOW + 5, run_at=NOW + 5)
         mark = Block(1, "shop", "k", 0)
-        monkeypatch.setattr(Link, "write", poor)
+        monkeypatch.setattr(CassandraSession, "write", poor)
         runs: list[Sequence[Any]] = []
         run = Journal.run
 
@@ -285,17 +286,17 @@ def test_what_follows_from_what_has_happened_is_not_for_the_tenant_to_refuse(
     play(store, scenario=scenario)
 
 
-def test_a_level_that_cannot_be_had_is_no_reason_to_call_the_store_away(
+def test_an_unreachable_consistency_level_does_not_make_the_store_unavailable(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened(url, level=lambda tenant: "ALL")
 
     async def scenario() -> None:
         epochs = await owning(store)
-        monkeypatch.setattr(Link, "write", poor)
+        monkeypatch.setattr(CassandraSession, "write", poor)
         refused = await store.apply(some(1), epochs)
         assert [refusal.unmet for refusal in refused.values()] == ["not enough replicas answer"]
-        # An outcome has to be stored, and the engine to try again, without what it came with.
+        # An outcome has to be stored, so the engine has to retry it without the events of the same write.
         mixed: list[Change] = [*some(2, key="k"), finish(event(3, partition=1, key="k"))]
         with pytest.raises(StoreUnavailable):
             await store.apply(mixed, epochs)
@@ -305,18 +306,18 @@ def test_a_level_that_cannot_be_had_is_no_reason_to_call_the_store_away(
     play(store, scenario=scenario)
 
 
-def test_nothing_is_left_in_the_journal_of_what_was_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_journal_keeps_nothing_of_refused_events(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = opened(url, level=lambda tenant: "ALL")
 
     async def scenario() -> None:
         epochs = await owning(store)
 
-        async def unanswered(link: Link, statements: Sequence[Any], clock: int, level: str) -> None:
+        async def unanswered(link: CassandraSession, statements: Sequence[Any], clock: int, level: str) -> None:
             await write(link, statements, clock, link.floor)
             if level == "ALL":
                 raise StoreUnavailable("not enough replicas answer")
 
-        monkeypatch.setattr(Link, "write", unanswered)
+        monkeypatch.setattr(CassandraSession, "write", unanswered)
         assert set(await store.apply(some(1), epochs)) == {0}
         await asyncio.gather(*store._journal._tidying)
         assert (
@@ -328,16 +329,14 @@ def test_nothing_is_left_in_the_journal_of_what_was_refused(url: str, monkeypatc
 
 
 class FastClock(SystemClock):
-    """An hour ahead of all others."""
+    """A clock that is one hour ahead of all others."""
 
     def now(self) -> int:
         return super().now() + HOUR_MS
 
 
 @pytest.mark.parametrize("has_written", [True, False])
-def test_what_is_written_late_counts_though_an_owner_before_the_last_had_a_clock_that_is_ahead(
-    url: str, has_written: bool
-) -> None:
+def test_a_late_write_is_kept_although_an_earlier_owners_clock_was_ahead(url: str, has_written: bool) -> None:
     first, second, third = opened(url, clock=FastClock()), opened(url), opened(url)
 
     async def scenario() -> None:
@@ -346,7 +345,7 @@ def test_what_is_written_late_counts_though_an_owner_before_the_last_had_a_clock
             await second.raise_fence({0: 2})
             await second.apply([Add(event(9, partition=0))], {0: 2})
         await first.apply(some(1), epochs)
-        await owning(second, 3)  # It comes to nothing before it has to go.
+        await owning(second, 3)  # It is replaced before it writes.
         epochs = await owning(third, 4)
         await third.apply([finish(event(1, partition=1)), *some(2)], epochs)
         assert await stored(third) == [2]

@@ -1,5 +1,5 @@
-"""A Cassandra store when things go wrong in the middle: answers that are lost, owners that come back late, operations
-that end half done. And what lies where: bounded shards, and a mark behind which nothing is read.
+"""A Cassandra store when operations fail halfway: lost answers, owners that come back late, operations that are half
+done. Also the layout: bounded shards, and a mark before which no row is read.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from everbell.errors import Fenced, StoreUnavailable
-from everbell.stores import cassandra_journal
-from everbell.stores.cassandra import CassandraStore
-from everbell.stores.cassandra_journal import Journal
-from everbell.stores.cassandra_link import Link
+from everbell.stores.cassandra import journal as cassandra_journal
+from everbell.stores.cassandra.journal import Journal
+from everbell.stores.cassandra.session import CassandraSession
+from everbell.stores.cassandra.store import CassandraStore
 from everbell.stores.port import Add, Change
 from tests.conformance.stores import NOW, PARTITIONS, event, finish, page_all
 from tests.services import shared
@@ -58,9 +58,7 @@ async def stored(store: CassandraStore) -> list[int]:
     return [each.sequence for each in (await page_all(store, 1, FAR, 100))[0]]
 
 
-def test_an_operation_that_ended_half_done_is_finished_by_the_next_owner(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_half_done_operation_is_finished_by_the_next_owner(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = opened(url), opened(url)
 
     async def scenario() -> None:
@@ -71,7 +69,7 @@ def test_an_operation_that_ended_half_done_is_finished_by_the_next_owner(
 
         with monkeypatch.context() as patch:
             patch.setattr(cassandra_journal, "make", away)
-            assert await first.apply(some(1, 3), epochs) == {}, "it counts, so it is acknowledged"
+            assert await first.apply(some(1, 3), epochs) == {}, "the operation is committed, so it is acknowledged"
             with pytest.raises(StoreUnavailable):
                 await first.apply(some(4), epochs)
         await owning_after(second, epochs)
@@ -87,24 +85,24 @@ async def owning_after(store: CassandraStore, epochs: Mapping[int, int]) -> Mapp
     return higher
 
 
-def test_an_owner_that_comes_back_late_changes_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replaced_owner_that_comes_back_changes_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = opened(url), opened(url)
 
     async def scenario() -> None:
         epochs = await owning(first)
         await first.apply(some(1), epochs)
-        decide = Link.decide
+        decide = CassandraSession.decide
         higher: dict[int, int] = {}
 
-        async def overtaken(link: Link, statements: Sequence[Any], **options: Any) -> Any:
+        async def overtaken(link: CassandraSession, statements: Sequence[Any], **options: Any) -> Any:
             if link is first._link and statements[0][0].startswith(COMMIT) and not higher:
                 higher.update(await owning_after(second, epochs))
-                # By now it is another's, and that one goes on.
+                # The partition has a new owner by now, and that owner writes.
                 await second.apply([finish(event(1, partition=1)), *some(10)], higher)
             return await decide(link, statements, **options)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Link, "decide", overtaken)
+            patch.setattr(CassandraSession, "decide", overtaken)
             with pytest.raises(Fenced) as fenced:
                 await first.apply(some(2), epochs)
         assert fenced.value.partitions == (1,)
@@ -116,15 +114,17 @@ def test_an_owner_that_comes_back_late_changes_nothing(url: str, monkeypatch: py
 
 
 @pytest.mark.parametrize("is_made", [True, False])
-def test_an_answer_that_was_lost_is_looked_for(url: str, is_made: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_outcome_of_an_operation_with_a_lost_answer_is_looked_up(
+    url: str, is_made: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = opened(url)
 
     async def scenario() -> None:
         epochs = await owning(store)
-        decide = Link.decide
+        decide = CassandraSession.decide
         lost: list[Sequence[Any]] = []
 
-        async def unlucky(link: Link, statements: Sequence[Any], **options: Any) -> Any:
+        async def unlucky(link: CassandraSession, statements: Sequence[Any], **options: Any) -> Any:
             if statements[0][0].startswith(COMMIT) and not lost:
                 lost.append(statements)
                 if is_made:
@@ -133,13 +133,13 @@ def test_an_answer_that_was_lost_is_looked_for(url: str, is_made: bool, monkeypa
             return await decide(link, statements, **options)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Link, "decide", unlucky)
+            patch.setattr(CassandraSession, "decide", unlucky)
             if is_made:
                 assert await store.apply(some(1), epochs) == {}
             else:
                 with pytest.raises(StoreUnavailable):
                     await store.apply(some(1), epochs)
-                # Whoever still tries to make it finds that it was given up.
+                # A process that still tries to commit the operation finds that it was given up.
                 was_made, _ = await decide(store._link, lost[0])
                 assert not was_made
         await store.apply(some(2), epochs)
@@ -148,34 +148,36 @@ def test_an_answer_that_was_lost_is_looked_for(url: str, is_made: bool, monkeypa
     play(store, scenario=scenario)
 
 
-def test_what_a_tenant_wants_and_cannot_have_is_refused_for_it_alone(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_consistency_level_refuses_only_its_own_tenant(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = opened(url, level=lambda tenant: "ALL" if tenant == "careful" else None)
 
     async def scenario() -> None:
         epochs = await owning(store)
-        write = Link.write
+        write = CassandraSession.write
 
-        async def poor(link: Link, statements: Sequence[Any], clock: int, level: str) -> None:
+        async def poor(link: CassandraSession, statements: Sequence[Any], clock: int, level: str) -> None:
             if level == "ALL":
                 raise StoreUnavailable("not enough replicas answer")
             await write(link, statements, clock, level)
 
         theirs = event(1, partition=1, tenant="careful")
         with monkeypatch.context() as patch:
-            patch.setattr(Link, "write", poor)
+            patch.setattr(CassandraSession, "write", poor)
             refused = await store.apply([Add(theirs), *some(2)], epochs)
         assert {index: refusal.unmet for index, refusal in refused.items()} == {0: "not enough replicas answer"}
         assert await stored(store) == [2]
         assert await store.apply([Add(theirs)], epochs) == {}
-        # What has happened is not for the tenant to refuse.
+        # The tenant's level does not apply to outcomes.
         with monkeypatch.context() as patch:
-            patch.setattr(Link, "write", poor)
+            patch.setattr(CassandraSession, "write", poor)
             assert await store.apply([finish(theirs)], epochs) == {}
 
     play(store, scenario=scenario)
 
 
-def test_no_shard_has_more_than_its_share_also_after_a_change_of_owner(url: str) -> None:
+def test_no_shard_exceeds_its_limit_even_after_a_change_of_owner(url: str) -> None:
     crowded = f"{url}&shard_events=20"
     first, second = opened(crowded), opened(crowded)
 
@@ -197,8 +199,8 @@ def test_no_shard_has_more_than_its_share_also_after_a_change_of_owner(url: str)
     play(first, second, scenario=scenario)
 
 
-def test_finished_buckets_go_and_the_mark_moves_on(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("everbell.stores.cassandra.RETIRE_MS", 0)
+def test_finished_buckets_are_deleted_and_the_mark_advances(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everbell.stores.cassandra.store.RETIRE_MS", 0)
     store = opened(url)
 
     async def scenario() -> None:
@@ -211,15 +213,17 @@ def test_finished_buckets_go_and_the_mark_moves_on(url: str, monkeypatch: pytest
         assert buckets == [(late.run_at // 600_000,)]
         assert await store._link.ask("SELECT low FROM marks WHERE store = ? AND partition = ?", name, 1) == buckets
         assert await stored(store) == [2]
-        # What comes for a time before the mark takes it back.
+        # An event that is due before the mark moves the mark back.
         await store.apply([Add(event(3, partition=1))], epochs)
         assert await stored(store) == [3, 2]
 
     play(store, scenario=scenario)
 
 
-def test_what_was_taken_while_tidying_up_or_while_taking_stays_taken(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("everbell.stores.cassandra.RETIRE_MS", 0)
+def test_a_partition_taken_during_cleanup_or_another_take_stays_taken(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everbell.stores.cassandra.store.RETIRE_MS", 0)
     first, second = opened(url), opened(url)
 
     async def scenario() -> None:
@@ -236,15 +240,15 @@ def test_what_was_taken_while_tidying_up_or_while_taking_stays_taken(url: str, m
         with monkeypatch.context() as patch:
             patch.setattr(Journal, "run", overtaken)
             await first.apply([finish(event(1, partition=1))], epochs)
-        assert higher, "it was taken while a bucket was put away"
+        assert higher, "no partition was taken while a bucket was removed"
         with pytest.raises(Fenced):
             await first.apply(some(2), epochs)
-        # The first one gets one of them back, and loses another in this moment.
+        # The first owner gets one partition back, and loses another at the same moment.
         mine = {0: higher[0] + 1}
-        decide = Link.decide
+        decide = CassandraSession.decide
         highest: dict[int, int] = {}
 
-        async def busy(link: Link, statements: Sequence[Any], **options: Any) -> Any:
+        async def busy(link: CassandraSession, statements: Sequence[Any], **options: Any) -> Any:
             if statements[0][0].startswith("UPDATE writers SET revoked = revoked -") and not highest:
                 highest[1] = higher[1] + 2
                 await second.raise_fence(highest)
@@ -252,9 +256,9 @@ def test_what_was_taken_while_tidying_up_or_while_taking_stays_taken(url: str, m
 
         await first.raise_fence({1: higher[1] + 1})
         with monkeypatch.context() as patch:
-            patch.setattr(Link, "decide", busy)
+            patch.setattr(CassandraSession, "decide", busy)
             await first.raise_fence(mine)
-        assert highest, "it was taken while another was given back"
+        assert highest, "no partition was taken while another was given back"
         with pytest.raises(Fenced):
             await first.apply(some(3), {1: higher[1] + 1})
         await second.apply(some(4), highest)
@@ -263,15 +267,15 @@ def test_what_was_taken_while_tidying_up_or_while_taking_stays_taken(url: str, m
     play(first, second, scenario=scenario)
 
 
-def test_an_operation_whose_caller_left_is_counted(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operation_of_a_cancelled_caller_is_counted(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = opened(url)
 
     async def scenario() -> None:
         epochs = await owning(store)
-        decide = Link.decide
+        decide = CassandraSession.decide
         is_made = asyncio.Event()
 
-        async def slow(link: Link, statements: Sequence[Any], **options: Any) -> Any:
+        async def slow(link: CassandraSession, statements: Sequence[Any], **options: Any) -> Any:
             answer = await decide(link, statements, **options)
             if statements[0][0].startswith(COMMIT):
                 is_made.set()
@@ -279,7 +283,7 @@ def test_an_operation_whose_caller_left_is_counted(url: str, monkeypatch: pytest
             return answer
 
         with monkeypatch.context() as patch:
-            patch.setattr(Link, "decide", slow)
+            patch.setattr(CassandraSession, "decide", slow)
             asked = asyncio.create_task(store.apply(some(1), epochs))
             await is_made.wait()
             asked.cancel()

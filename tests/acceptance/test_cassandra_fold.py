@@ -1,4 +1,4 @@
-"""What processes that are gone have counted is put together, and never lost or added twice, whoever ends in between."""
+"""The counts of processes that are gone are added up, never lost or added twice, even if a process ends in between."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from everbell.errors import Fenced, StoreUnavailable
-from everbell.stores import cassandra_journal
-from everbell.stores.cassandra import CassandraStore
-from everbell.stores.cassandra_link import Link
+from everbell.stores.cassandra import journal as cassandra_journal
+from everbell.stores.cassandra.session import CassandraSession
+from everbell.stores.cassandra.store import CassandraStore
 from everbell.stores.port import Add, Change
 from tests.conformance.stores import NOW, PARTITIONS, event, page_all
 from tests.services import shared
@@ -22,7 +22,7 @@ _JOURNAL = "SELECT writer FROM journal WHERE store = ? ALLOW FILTERING"
 
 
 class Stage:
-    """Stores that are opened one after the other, each of which takes everything."""
+    """Stores that are opened one after the other, each of which takes all partitions."""
 
     def __init__(self) -> None:
         self._url = shared.cassandra().fresh_store()
@@ -54,9 +54,9 @@ class Stage:
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
-    # Whoever holds nothing is taken for gone at once, and looked for after each apply.
-    monkeypatch.setattr("everbell.stores.cassandra_fold.FOLD_MS", -60_000)
-    monkeypatch.setattr("everbell.stores.cassandra.FOLD_MS", 0)
+    # A process that owns nothing counts as gone at once, and each apply looks for such processes.
+    monkeypatch.setattr("everbell.stores.cassandra.fold.FOLD_MS", -60_000)
+    monkeypatch.setattr("everbell.stores.cassandra.store.FOLD_MS", 0)
     return Stage()
 
 
@@ -68,7 +68,7 @@ async def writers(store: CassandraStore, text: str) -> set[int]:
     return {row[0] for row in await store._link.ask(text, store._link.address.store)}
 
 
-def test_one_row_is_left_of_all_that_counted(stage: Stage) -> None:
+def test_the_counts_of_gone_processes_become_one_row(stage: Stage) -> None:
     first, second, third = stage.open(), stage.open(), stage.open()
 
     async def scenario() -> None:
@@ -84,7 +84,7 @@ def test_one_row_is_left_of_all_that_counted(stage: Stage) -> None:
     stage.play(scenario)
 
 
-def test_one_that_was_killed_leaves_nothing_in_the_journal(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_process_leaves_nothing_in_the_journal(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = stage.open(), stage.open()
 
     async def scenario() -> None:
@@ -106,7 +106,7 @@ def test_one_that_was_killed_leaves_nothing_in_the_journal(stage: Stage, monkeyp
 
 
 @pytest.mark.parametrize("is_made", [True, False])
-def test_one_that_ends_while_it_puts_counts_together(
+def test_counts_stay_right_when_a_process_ends_while_it_adds_them_up(
     stage: Stage, is_made: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second, third = stage.open(), stage.open(), stage.open()
@@ -114,20 +114,20 @@ def test_one_that_ends_while_it_puts_counts_together(
     async def scenario() -> None:
         await first.apply(stage.some(2), await stage.takes(first))
         epochs = await stage.takes(second)
-        decide = Link.decide
+        decide = CassandraSession.decide
         commits = 0
 
-        async def ends(link: Link, statements: Sequence[Any], **options: Any) -> Any:
+        async def ends(link: CassandraSession, statements: Sequence[Any], **options: Any) -> Any:
             nonlocal commits
             commits += statements[0][0].startswith(COMMIT)
-            if commits == 2:  # The first is that of the apply, the second puts counts together.
+            if commits == 2:  # The first commit is the apply's, the second adds up counts.
                 if is_made:
                     await decide(link, statements, **options)
                 raise asyncio.CancelledError
             return await decide(link, statements, **options)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Link, "decide", ends)
+            patch.setattr(CassandraSession, "decide", ends)
             with pytest.raises(asyncio.CancelledError):
                 await second.apply(stage.some(1), epochs)
         assert commits == 2
@@ -139,14 +139,14 @@ def test_one_that_ends_while_it_puts_counts_together(
 
 
 @pytest.mark.parametrize("way", ["asked", "told"])
-def test_one_that_was_only_asleep_goes_on_as_another(stage: Stage, way: str) -> None:
+def test_a_process_that_was_frozen_continues_as_a_new_writer(stage: Stage, way: str) -> None:
     first, second = stage.open(), stage.open()
 
     async def scenario() -> None:
         epochs = await stage.takes(first)
         await first.apply(stage.some(2), epochs)
         asleep = first._journal.writer
-        if way == "told":  # It knows what was taken from it, and asks for that back.
+        if way == "told":  # It knows that its partition was taken, and takes it back.
             mine = {1: epochs[1] + 1}
             await second.raise_fence(mine)
             with pytest.raises(Fenced):
@@ -162,16 +162,16 @@ def test_one_that_was_only_asleep_goes_on_as_another(stage: Stage, way: str) -> 
     stage.play(scenario)
 
 
-def test_a_process_that_was_forgotten_meanwhile_takes_partitions_and_gives_them_back(
+def test_a_forgotten_process_takes_partitions_and_gives_them_back(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = stage.open(), stage.open()
-    monkeypatch.setattr("everbell.stores.cassandra_fold._KEPT_MS", -60_000)
+    monkeypatch.setattr("everbell.stores.cassandra.fold._KEPT_MS", -60_000)
 
     async def scenario() -> None:
         await first.apply(stage.some(1), await stage.takes(first))
         epochs = await stage.takes(second)
-        for _ in range(3):  # It is ended, then its counts go, then its row.
+        for _ in range(3):  # The process is ended, then its counts are removed, then its row.
             await second.apply(stage.some(1), epochs)
         assert first._journal.writer not in await writers(
             second, "SELECT writer FROM writers WHERE store = ? ALLOW FILTERING"

@@ -1,5 +1,5 @@
-"""What a start on Cassandra complains about: each thing to the person who can mend it, and never with a password. And
-who makes the tables, if many want to.
+"""The errors of a start on Cassandra: each tells the operator how to fix it, and none contains a password. Also, how
+many nodes that start at once create the tables.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import pytest
 
 from everbell.entropy import SystemEntropy
 from everbell.errors import StoreError, StoreUnavailable, StoreUnusable
-from everbell.stores.cassandra import CassandraStore
-from everbell.stores.cassandra_address import read_address
-from everbell.stores.cassandra_link import Link
-from everbell.stores.cassandra_tables import agree, id_of, make_tables
+from everbell.stores.cassandra.address import read_address
+from everbell.stores.cassandra.session import CassandraSession
+from everbell.stores.cassandra.store import CassandraStore
+from everbell.stores.cassandra.tables import agree, id_of, make_tables
 from tests.services import shared
 from tests.services.cassandra import CassandraServer
 
@@ -34,12 +34,12 @@ def complaint(url: str, kind: type[StoreError], partitions: int = 4) -> str:
     return str(refused.value)
 
 
-def test_nobody_at_the_address(server: CassandraServer) -> None:
+def test_an_address_without_a_server_is_reported(server: CassandraServer) -> None:
     assert "cannot be reached" in complaint("cassandra://127.0.0.1:1/everbell", StoreUnavailable)
     assert "cannot be reached" in complaint("cassandra://nobody.invalid/everbell", StoreUnavailable)
 
 
-def test_a_datacenter_that_is_not_there(server: CassandraServer) -> None:
+def test_an_unknown_datacenter_is_reported(server: CassandraServer) -> None:
     url = server.url.replace("datacenter=dc1", "datacenter=nowhere")
     assert "correct datacenter=" in complaint(url, StoreUnusable)
 
@@ -49,14 +49,14 @@ def test_a_wrong_password(server: CassandraServer) -> None:
     assert "correct the user and the password" in complaint(url, StoreUnusable)
 
 
-def test_a_user_who_may_not(server: CassandraServer) -> None:
+def test_a_user_without_permission_is_told_how_to_get_the_keyspace(server: CassandraServer) -> None:
     server.execute("CREATE ROLE IF NOT EXISTS guest WITH PASSWORD = 'guest' AND LOGIN = true")
     told = complaint(server.keyspace_url("not_allowed", "guest", "guest"), StoreUnusable)
     assert "GRANT" in told
     assert "make the keyspace not_allowed beforehand" in told
 
 
-def test_a_store_of_a_newer_release_or_of_another_shape(server: CassandraServer) -> None:
+def test_a_store_of_a_newer_format_or_another_partition_count_is_refused(server: CassandraServer) -> None:
     url = server.fresh_store()
     asyncio.run(CassandraStore(url, partitions=4).close())
     assert "was made with 4 partitions" in complaint(url, StoreUnusable, partitions=8)
@@ -66,11 +66,11 @@ def test_a_store_of_a_newer_release_or_of_another_shape(server: CassandraServer)
 
 
 def test_all_tables_follow_from_one_seed(server: CassandraServer) -> None:
-    """One node of Cassandra cannot make two tables of one name. But the ids tell what two of them would make."""
+    """One node of Cassandra cannot create two tables of one name. The ids show which tables two nodes would create."""
     address = read_address(server.fresh_keyspace())
 
     async def scenario() -> None:
-        link = Link(address, keyspace=False, briefly=True)
+        link = CassandraSession(address, keyspace=False, briefly=True)
         try:
             await make_tables(address, "everbell.logs", "cassandra_1.cql", SystemEntropy())
             made = {name: str(table_id) for name, table_id in await link.run(_MADE.format(address.keyspace))}
@@ -84,8 +84,8 @@ def test_all_tables_follow_from_one_seed(server: CassandraServer) -> None:
     asyncio.run(scenario())
 
 
-def test_whoever_is_cancelled_while_it_connects_ends() -> None:
-    """The driver waits for its own threads, for ever, when it is interrupted then."""
+def test_a_cancelled_connect_ends() -> None:
+    """Without our handling, the driver waits for its own threads for ever when it is interrupted then."""
 
     async def scenario() -> None:
         arrived = asyncio.Event()
@@ -97,7 +97,7 @@ def test_whoever_is_cancelled_while_it_connects_ends() -> None:
 
         async with await asyncio.start_server(silent, "127.0.0.1", 0) as nobody:
             port = nobody.sockets[0].getsockname()[1]
-            link = Link(read_address(f"cassandra://127.0.0.1:{port}/everbell"), briefly=True)
+            link = CassandraSession(read_address(f"cassandra://127.0.0.1:{port}/everbell"), briefly=True)
             asking = asyncio.create_task(link.run("SELECT key FROM system.local"))
             await arrived.wait()
             asking.cancel()
@@ -107,7 +107,7 @@ def test_whoever_is_cancelled_while_it_connects_ends() -> None:
     asyncio.run(scenario())
 
 
-def test_tls_with_the_right_authority_and_no_other(server: CassandraServer, tmp_path: Path) -> None:
+def test_tls_accepts_only_the_given_authority(server: CassandraServer, tmp_path: Path) -> None:
     url = server.fresh_store()
     stranger = tmp_path / "stranger.pem"
     new = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=authority -days 2 -keyout"
@@ -125,6 +125,6 @@ def test_tls_with_the_right_authority_and_no_other(server: CassandraServer, tmp_
         finally:
             await store.close()
 
-    # Others are connected without it.
+    # Other clients are connected without TLS.
     assert True in asyncio.run(protocols(CassandraStore(f"{url}&ca={server.authority}", partitions=4)))
     assert True in asyncio.run(protocols(CassandraStore(f"{url}&tls=on", partitions=4)))

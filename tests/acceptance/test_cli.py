@@ -76,7 +76,7 @@ def test_events_from_standard_input(everbell: CommandLine) -> None:
     assert done.documents == [{"line": 1, "id": "in-1"}]
 
 
-def test_dead_events_get_another_chance(everbell: CommandLine, server: ServerProcess) -> None:
+def test_dead_events_can_be_redriven(everbell: CommandLine, server: ServerProcess) -> None:
     assert everbell("schedule", "1", "--in", "0s", "--to", "queue:dead", "--id", "unlucky").code == 0
     with Client(server.url) as client:
         (lease,) = client.lease("dead", wait="20s")
@@ -93,7 +93,7 @@ def test_dead_events_get_another_chance(everbell: CommandLine, server: ServerPro
     assert (hopeless.code, hopeless.out) == (1, "")
 
 
-def test_an_event_is_tried_out_and_rung(everbell: CommandLine, server: ServerProcess, port: int) -> None:
+def test_an_event_is_tried_and_delivered_on_demand(everbell: CommandLine, server: ServerProcess, port: int) -> None:
     hook = f"http://127.0.0.1:{port}/hook"
     assert everbell("schedule", "1", "--at", FAR, "--to", hook, "--id", "hook", "--retry-attempts", "1").code == 0
     tried = everbell("deliver", "hook", "--dry-run")
@@ -110,7 +110,7 @@ def test_an_event_is_tried_out_and_rung(everbell: CommandLine, server: ServerPro
     assert "everbell deliver: the event is already delivered" in late.err
 
 
-def test_a_reader_that_had_enough(server: ServerProcess) -> None:
+def test_a_closed_output_pipe_ends_the_command_quietly(server: ServerProcess) -> None:
     with Client(server.url) as client:
         client.schedule_many(
             {"payload": "x" * 1_000, "at": FAR, "to": "queue:pipe", "tags": ["pipe"]} for _ in range(1_000)
@@ -124,14 +124,14 @@ def test_a_reader_that_had_enough(server: ServerProcess) -> None:
         assert (listing.stderr.read(), listing.wait(PATIENCE_S)) == (b"", 141)
 
 
-def test_nobody_there(port: int) -> None:
+def test_an_unreachable_server_is_reported(port: int) -> None:
     done = CommandLine(f"http://127.0.0.1:{port}")("list")
     assert done.code == 3
     assert "Nothing was sent: check the address, and that the server runs" in done.err
     assert done.err.count("\n") == 1
 
 
-def test_the_demo_shows_everything_and_ends() -> None:
+def test_the_demo_prints_all_its_steps_and_ends() -> None:
     done = CommandLine()("demo", "--fast")
     assert (done.code, done.err) == (0, "")
     for part in (
@@ -155,7 +155,7 @@ def test_the_demo_can_be_interrupted() -> None:
     assert (done.code, done.err) == (130, "")
 
 
-def test_a_store_is_backed_up_when_nobody_uses_it(tmp_path: Path) -> None:
+def test_a_store_that_is_not_in_use_can_be_backed_up(tmp_path: Path) -> None:
     store = f"rocksdb:{tmp_path}/data"
     everbell = CommandLine()
     with ServerProcess(tmp_path, store=store) as server:

@@ -1,4 +1,4 @@
-"""Many events at a time, by the command line: cancelled, moved, and taken from one server to another."""
+"""Many events at a time, by the command line: cancelled, rescheduled, and moved from one server to another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.acceptance.processes import CommandLine, ServerProcess
 FAR = "2126-11-20T10:00:00Z"
 LATER = "2126-11-20T11:30:00.000Z"
 MANY = 2_300
-"""More than two pages."""
+"""More than two pages of events."""
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def everbell(server: ServerProcess) -> CommandLine:
 
 
 def _schedule(server: ServerProcess, count: int, tenant: str = "default", **fields: Any) -> list[str]:
-    """So many events due far ahead; returns their ids."""
+    """Schedule `count` events due far ahead; returns their ids."""
     name = fields.pop("name")
     ids = [f"{name}-{number}" for number in range(count)]
     with Client(server.url, tenant) as client:
@@ -41,7 +41,7 @@ def _schedule(server: ServerProcess, count: int, tenant: str = "default", **fiel
 
 
 def _times(everbell: CommandLine, *options: str) -> dict[str, str]:
-    """When each of the events that options choose is due."""
+    """The due times of the events that the options select."""
     return {event["id"]: event["at"] for event in everbell("list", "--all", "--json", *options).documents}
 
 
@@ -49,7 +49,7 @@ def _times(everbell: CommandLine, *options: str) -> dict[str, str]:
     ("tenant", "option", "value"),
     [("a", "--key", "k-1"), ("b", "--tag", "t-1"), ("c", "--to", "queue:one"), ("d", "--id-prefix", "one-")],
 )
-def test_all_that_match_are_cancelled_and_no_others(
+def test_a_bulk_cancel_cancels_exactly_the_matching_events(
     everbell: CommandLine, server: ServerProcess, tenant: str, option: str, value: str
 ) -> None:
     _schedule(server, 3, tenant, name="one", to="queue:one", key="k-1", tags=["t-1"])
@@ -60,7 +60,7 @@ def test_all_that_match_are_cancelled_and_no_others(
     assert everbell("cancel", option, value, "--tenant", tenant).out == "cancelled 0 events\n"
 
 
-def test_a_cancel_of_many_goes_through_all_pages(everbell: CommandLine, server: ServerProcess) -> None:
+def test_a_bulk_cancel_goes_through_all_pages(everbell: CommandLine, server: ServerProcess) -> None:
     _schedule(server, MANY, name="page", to="queue:page", tags=["page"])
     _schedule(server, 1, name="early", to="queue:page", tags=["page"], at="2126-11-19T00:00:00Z")
     done = everbell("cancel", "--tag", "page", "--from", FAR, "--until", FAR, "--json")
@@ -68,7 +68,7 @@ def test_a_cancel_of_many_goes_through_all_pages(everbell: CommandLine, server: 
     assert list(_times(everbell, "--tag", "page")) == ["early-0"]
 
 
-def test_many_are_moved_once_each(everbell: CommandLine, server: ServerProcess) -> None:
+def test_a_bulk_reschedule_moves_each_event_once(everbell: CommandLine, server: ServerProcess) -> None:
     ids = _schedule(server, MANY, name="move", to="queue:move", tags=["move"])
     done = everbell("reschedule", "--tag", "move", "--by", "1h30m")
     assert (done.code, done.out, done.err) == (0, f"rescheduled {MANY:,} events\n", "")
@@ -81,7 +81,9 @@ def test_many_are_moved_once_each(everbell: CommandLine, server: ServerProcess) 
     assert set(_times(everbell, "--tag", "move").values()) == {LATER}
 
 
-def test_what_cannot_be_moved_is_named_and_harms_no_other(everbell: CommandLine, server: ServerProcess) -> None:
+def test_an_event_that_cannot_be_rescheduled_is_named_and_the_others_move(
+    everbell: CommandLine, server: ServerProcess
+) -> None:
     ids = _schedule(server, 2, name="held", to="queue:held")
     with Client(server.url) as client:
         client.reschedule("held-0", in_="0s")
@@ -94,7 +96,7 @@ def test_what_cannot_be_moved_is_named_and_harms_no_other(everbell: CommandLine,
     assert _times(everbell, "--to", "queue:held")[ids[1]] == LATER
 
 
-def test_nothing_is_moved_beyond_the_horizon(everbell: CommandLine, tmp_path: Path) -> None:
+def test_no_event_is_rescheduled_beyond_the_horizon(everbell: CommandLine, tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text('limits = { horizon = "30d" }\n')
     assert everbell("tenants", "set", "near", str(policy)).code == 0
@@ -113,7 +115,7 @@ def test_nothing_is_moved_beyond_the_horizon(everbell: CommandLine, tmp_path: Pa
 
 
 def _every_kind(client: Client) -> None:
-    """An event of each kind that an export has to carry over."""
+    """Schedule an event of each kind that an export has to contain."""
     client.schedule({"n": 1.0, "text": "ü"}, to="queue:a", at=FAR, id="plain", tags=["x", "y"], key="k")
     client.schedule(b"\x00\xff", to="http://127.0.0.1:9/b", at=FAR, id="bytes", content_type="image/png")
     client.schedule(None, to="queue:a", at=FAR, id="own-rules", headers={"x-shop": "7"}, expires="1h")
@@ -139,7 +141,7 @@ def test_events_move_from_one_server_to_another(tmp_path: Path) -> None:
         assert there("schedule", f"@{file}").out == "scheduled 7 events\n"
         again = there("export")
         assert _by_id(again.out) == _by_id(exported.out)
-        # Once more schedules nothing twice.
+        # A second import schedules nothing twice.
         assert there("schedule", f"@{file}").code == 0
         assert len(there("list", "--all", "--json").documents) == 7
         (cron,) = there("list", "--to", "queue:c", "--json").documents
@@ -147,7 +149,7 @@ def test_events_move_from_one_server_to_another(tmp_path: Path) -> None:
         assert cron["at"] == before["at"]
 
 
-def test_what_is_left_of_a_recurring_event_moves(tmp_path: Path) -> None:
+def test_the_remaining_occurrences_of_a_recurring_event_move_to_another_server(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "new").mkdir()
     past = (datetime.now(UTC) - timedelta(hours=1, minutes=30)).isoformat()
@@ -165,7 +167,7 @@ def test_what_is_left_of_a_recurring_event_moves(tmp_path: Path) -> None:
         assert after["repeat"]["count"] == 3
 
 
-def test_ends_are_told_as_they_were(everbell: CommandLine, server: ServerProcess) -> None:
+def test_an_export_shows_how_each_event_ended(everbell: CommandLine, server: ServerProcess) -> None:
     _schedule(server, 2, name="end", to="queue:end", tags=["end"])
     assert everbell("cancel", "--tag", "end").code == 0
     told = everbell("export", "--status", "cancelled", "--tag", "end")

@@ -1,5 +1,5 @@
-"""Three to five nodes on a real PostgreSQL, with the log there or in a real ZooKeeper: nodes die, stop, come and go
-under load. Whatever was acknowledged arrives, in order per key, under epochs that never go back.
+"""Three to five nodes on a real PostgreSQL, with the log there or in a real ZooKeeper: nodes die, stop, join and leave
+under load. All acknowledged events arrive, in order per key, under epochs that never go back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.services.zookeeper import ZookeeperServer
 EVENTS = 900
 SHAPE = Shape(EVENTS, clients=4, lead_ms=2_000)
 QUICK = "--lease", "1s"
-# A take-over waits for the longest deadline of a request before it attempts what the dead one may have sent.
+# A take-over waits for the longest timeout of a request before it retries deliveries of the dead node.
 PATIENT = "[defaults]\ntimeout = '1s'\n"
 
 
@@ -43,7 +43,7 @@ def fleet(request: pytest.FixtureRequest, tmp_path: Path, config: str) -> Iterat
 
 
 def judge(load: Load, fleet: Fleet, receiver: Receiver) -> None:
-    """Everything arrives, and the checker finds nothing."""
+    """All events arrive, and the checker finds no violation."""
     load.finish()
     load.drain()
     assert load.violations() == []
@@ -52,10 +52,10 @@ def judge(load: Load, fleet: Fleet, receiver: Receiver) -> None:
         assert "Traceback" not in machine.log, machine.log
 
 
-def test_nodes_that_are_killed_are_replaced_by_others(fleet: Fleet) -> None:
+def test_other_nodes_take_over_from_killed_nodes(fleet: Fleet) -> None:
     with Receiver(1) as receiver:
         fleet.grow("n1", "n2", "n3")
-        load = Load(fleet, receiver, SHAPE, 1)  # type: ignore[arg-type]  # To a load a fleet is a machine.
+        load = Load(fleet, receiver, SHAPE, 1)  # type: ignore[arg-type]  # A load uses a fleet as a machine.
         load.start()
         load.until_acknowledged(EVENTS // 6)
         fleet.kill("n2")
@@ -69,7 +69,7 @@ def test_nodes_that_are_killed_are_replaced_by_others(fleet: Fleet) -> None:
         fleet.until_balanced("n2", "n3")
 
 
-def test_a_node_that_slept_past_its_lease_harms_nobody(fleet: Fleet) -> None:
+def test_a_node_frozen_past_its_lease_breaks_no_promise(fleet: Fleet) -> None:
     with Receiver(2) as receiver:
         fleet.grow("n1", "n2", "n3")
         load = Load(fleet, receiver, SHAPE, 2)  # type: ignore[arg-type]
@@ -78,14 +78,14 @@ def test_a_node_that_slept_past_its_lease_harms_nobody(fleet: Fleet) -> None:
         fleet.disturbances += 1
         fleet.nodes["n2"].signal(signal.SIGSTOP)
         try:
-            fleet.until(lambda view: len(view["members"]) == 2, "the sleeper is out", "n1")
+            fleet.until(lambda view: len(view["members"]) == 2, "the frozen node is removed", "n1")
         finally:
             fleet.nodes["n2"].signal(signal.SIGCONT)
         fleet.until_balanced("n1", "n2", "n3")
         judge(load, fleet, receiver)
 
 
-def test_a_rolling_restart_disturbs_nobody(fleet: Fleet) -> None:
+def test_a_rolling_restart_repeats_no_delivery_and_removes_no_node(fleet: Fleet) -> None:
     with Receiver(3) as receiver:
         fleet.grow("n1", "n2", "n3")
         load = Load(fleet, receiver, SHAPE, 3)  # type: ignore[arg-type]
@@ -99,7 +99,7 @@ def test_a_rolling_restart_disturbs_nobody(fleet: Fleet) -> None:
             fleet.until_balanced("n1", "n2", "n3")
         judge(load, fleet, receiver)
         kinds = {transition["kind"] for transition in fleet.view()["transitions"]}
-        assert "remove" not in kinds, "whoever leaves in order is not taken for dead"
+        assert "remove" not in kinds, "a node that stopped cleanly was removed as dead"
 
 
 def test_a_drained_node_stays_drained_until_its_process_ends(fleet: Fleet) -> None:
@@ -110,7 +110,7 @@ def test_a_drained_node_stays_drained_until_its_process_ends(fleet: Fleet) -> No
     before = _incarnation(fleet, "n2")
     fleet.nodes["n2"].signal(signal.SIGSTOP)
     try:
-        fleet.until(lambda view: set(_shares(view)) == {"n1"}, "the sleeper is out", "n1")
+        fleet.until(lambda view: set(_shares(view)) == {"n1"}, "the frozen node is removed", "n1")
     finally:
         fleet.nodes["n2"].signal(signal.SIGCONT)
     fleet.until(lambda view: _shares(view) == {"n1": 256, "n2": 0}, "back, and still drained")
@@ -142,7 +142,7 @@ def test_a_cluster_grows_from_one_to_five_and_shrinks_again(fleet: Fleet) -> Non
         judge(load, fleet, receiver)
 
 
-def test_a_database_that_restarts_delays_and_loses_nothing(tmp_path: Path, config: str) -> None:
+def test_a_restart_of_the_database_loses_no_event(tmp_path: Path, config: str) -> None:
     with ExitStack() as running:
         server = running.enter_context(shared.had(PostgresServer))
         receiver = running.enter_context(Receiver(5))
@@ -161,7 +161,7 @@ def test_a_database_that_restarts_delays_and_loses_nothing(tmp_path: Path, confi
         fleet.until_balanced("n1", "n2", "n3")
 
 
-def test_a_log_that_restarts_delays_and_loses_nothing(tmp_path: Path, config: str) -> None:
+def test_a_restart_of_the_log_server_loses_no_event(tmp_path: Path, config: str) -> None:
     with ExitStack() as running:
         server = running.enter_context(shared.had(ZookeeperServer))
         receiver = running.enter_context(Receiver(7))
@@ -181,7 +181,7 @@ def test_a_log_that_restarts_delays_and_loses_nothing(tmp_path: Path, config: st
         fleet.until_balanced("n1", "n2", "n3")
 
 
-def test_any_node_answers_anything(fleet: Fleet) -> None:
+def test_every_node_answers_every_request(fleet: Fleet) -> None:
     with Receiver(6) as receiver:
         fleet.grow("n1", "n2")
         gateway = fleet.add("edge", "--gateway-only")
@@ -192,7 +192,7 @@ def test_any_node_answers_anything(fleet: Fleet) -> None:
 
 
 def _walk(machine: Machine, others: list[Machine], receiver: Receiver, name: str) -> None:
-    """Schedule, look, change, cancel, ring: each at another node than the one before."""
+    """Schedule, look up, change, cancel, deliver: each at another node than the step before."""
     made = machine.schedule(receiver.url("/ok"), 1, **{"in": "1h"})
     own = machine.schedule(receiver.url("/ok"), 2, id=name, key=f"key of {name}", **{"in": "1h"})
     for other in others:
@@ -210,7 +210,7 @@ def _walk(machine: Machine, others: list[Machine], receiver: Receiver, name: str
         other.until_status(own, "delivered")
 
 
-def test_a_worker_gets_from_any_node_what_is_due_on_all(fleet: Fleet) -> None:
+def test_a_worker_gets_the_due_events_of_all_nodes_from_any_node(fleet: Fleet) -> None:
     fleet.grow("n1", "n2", "n3")
     fleet.until_balanced("n1", "n2", "n3")
     asked = {fleet.nodes["n1"].schedule("queue:work", number, key=f"k{number}") for number in range(40)}

@@ -1,7 +1,7 @@
-"""Three nodes in network namespaces of their own, some of them cut off from the log, the database or each other, both
-ways or one way. A node that cannot renew its lease stops by its own clock, although it could still reach every receiver
-and, where the log is in ZooKeeper, the store; the others take over, and it comes back by itself. Nodes that only cannot
-reach each other keep what they own.
+"""Three nodes in network namespaces of their own, some cut off from the log, the database or each other, in both
+directions or in one. A node that cannot renew its lease stops by its own clock, although it could still reach every
+receiver and, if the log is in ZooKeeper, the store. The other nodes take over, and it comes back by itself. Nodes that
+cannot reach only each other keep the partitions that they own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PATIENT = "[defaults]\ntimeout = '1s'\n"
 
 
 class HousedMachine(Machine):
-    """A node in a place of its own."""
+    """A node in its own namespace."""
 
     def __init__(self, folder: Path, entrance: list[str], *options: str) -> None:
         super().__init__(folder, *options)
@@ -39,7 +39,7 @@ class HousedMachine(Machine):
 
 
 class SpreadFleet(Fleet):
-    """Nodes, each in its own place."""
+    """Nodes, each in its own namespace."""
 
     def __init__(self, folder: Path, network: Network, store: str, *options: str, log: str = "") -> None:
         super().__init__(folder, store, *options, log=log)
@@ -59,7 +59,7 @@ class SpreadFleet(Fleet):
 @pytest.fixture
 def network() -> Iterator[Network]:
     require_namespaces()
-    shared.postgres()  # Before: servers of the tests are outside, for all of them.
+    shared.postgres()  # Started before, so that the shared servers run outside the network.
     shared.zookeeper()
     with Network(*NODES) as network:
         network.bridge(shared.postgres().port)
@@ -91,7 +91,7 @@ def cut(network: Network, *ways: tuple[str, str]) -> Iterator[None]:
 
 
 def judge(load: Load, fleet: Fleet, receiver: Receiver) -> None:
-    """Everything arrives, and the checker finds nothing."""
+    """All events arrive, and the checker finds no violation."""
     load.finish()
     load.drain()
     assert load.violations() == []
@@ -114,28 +114,30 @@ def the_cut(network: Network, kind: str, log: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("log", [DATABASE, LOG], ids=["postgresql", "zookeeper"])
 @pytest.mark.parametrize("kind", ["nothing comes or goes", "nothing reaches the log", "no answers come"])
-def test_a_node_that_is_cut_off_stops_and_comes_back(fleet: SpreadFleet, network: Network, kind: str, log: str) -> None:
+def test_a_node_that_cannot_renew_its_lease_stops_and_comes_back(
+    fleet: SpreadFleet, network: Network, kind: str, log: str
+) -> None:
     _cut_and_heal(fleet, network, the_cut(network, kind, log), "lost its lease")
 
 
 @pytest.mark.parametrize("log", [LOG], ids=["zookeeper"])
-def test_a_node_that_alone_lost_the_store_gives_way_and_comes_back(fleet: SpreadFleet, network: Network) -> None:
+def test_a_node_that_alone_lost_the_store_hands_over_and_comes_back(fleet: SpreadFleet, network: Network) -> None:
     node = network.address("n3")
-    _cut_and_heal(fleet, network, [(node, DATABASE), (DATABASE, node)], "cannot reach the store, and others can")
+    _cut_and_heal(fleet, network, [(node, DATABASE), (DATABASE, node)], "cannot reach the store, but other nodes can")
 
 
 def _cut_and_heal(fleet: SpreadFleet, network: Network, ways: list[tuple[str, str]], says: str) -> None:
     with Receiver(1, SERVICES) as receiver:
         fleet.grow(*NODES)
         fleet.until_balanced(*NODES)
-        load = Load(fleet, receiver, SHAPE, 1)  # type: ignore[arg-type]  # To a load a fleet is a machine.
+        load = Load(fleet, receiver, SHAPE, 1)  # type: ignore[arg-type]  # A load uses a fleet as a machine.
         load.start()
         load.until_acknowledged(EVENTS // 6)
         fleet.disturbances += 1
         with cut(network, *ways):
             fleet.until_balanced("n1", "n2")
             taken_over_at = now_ms()
-            assert says in fleet.nodes["n3"].log, "it stopped before others were told that it may be gone"
+            assert says in fleet.nodes["n3"].log, "the node did not stop before the others took over"
             load.until_acknowledged(EVENTS // 2)
             healed_at = now_ms()
         fleet.until_balanced(*NODES)
@@ -150,7 +152,7 @@ def _cut_and_heal(fleet: SpreadFleet, network: Network, ways: list[tuple[str, st
 
 
 @pytest.mark.parametrize("log", [DATABASE], ids=["postgresql"])
-def test_nodes_that_cannot_reach_each_other_keep_what_they_own(fleet: SpreadFleet, network: Network) -> None:
+def test_nodes_that_cannot_reach_each_other_keep_their_partitions(fleet: SpreadFleet, network: Network) -> None:
     one, other = network.address("n1"), network.address("n2")
     with Receiver(2, SERVICES) as receiver:
         fleet.grow(*NODES)
@@ -164,9 +166,9 @@ def test_nodes_that_cannot_reach_each_other_keep_what_they_own(fleet: SpreadFlee
         with cut(network, (one, other), (other, one)):
             status = dict(zip(asked, _put_all(fleet, asked, receiver), strict=True))
             assert {status[name] for name in names["n1"] + names["n3"]} == {201}
-            assert {status[name] for name in names["n2"]} <= {503, 504}, "not now, or not known"
-            assert _owners(fleet) == before, "nobody was taken for dead"
-        until(lambda: set(_put_all(fleet, asked, receiver)) <= {200, 201}, "served when they meet again")
+            assert {status[name] for name in names["n2"]} <= {503, 504}, "an unreachable owner has to give 503 or 504"
+            assert _owners(fleet) == before, "a node was removed as dead"
+        until(lambda: set(_put_all(fleet, asked, receiver)) <= {200, 201}, "the owner serves requests after the cut")
         assert _owners(fleet) == before
         for name in asked:
             assert fleet.nodes["n3"].call("DELETE", f"/v1/tenants/shop/events/{name}").status == 200
@@ -174,7 +176,7 @@ def test_nodes_that_cannot_reach_each_other_keep_what_they_own(fleet: SpreadFlee
 
 
 def _names_by_owner(fleet: Fleet) -> dict[str, list[str]]:
-    """Ids of events that belong to each node, a few for each."""
+    """A few ids of events for each node that owns them."""
     owners = [owner for owner, _ in _owners(fleet)]
     found: dict[str, list[str]] = {name: [] for name in NODES}
     for number in range(1_000):
@@ -185,7 +187,7 @@ def _names_by_owner(fleet: Fleet) -> dict[str, list[str]]:
 
 
 def _put_all(fleet: Fleet, names: list[str], receiver: Receiver) -> list[int]:
-    """Ask the first node for all of them at once; how it answered each."""
+    """Send all of them to the first node at once; returns the statuses."""
     body = {"to": receiver.url("/ok"), "in": "1h"}
     with ThreadPoolExecutor(len(names)) as clients:
         answers = clients.map(

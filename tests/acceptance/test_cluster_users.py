@@ -1,4 +1,4 @@
-"""What users ask of many events at once holds in a cluster: any node may be asked, and it counts for those of all."""
+"""Bulk operations of users in a cluster: any node may be asked, and the operation covers the events of all nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.services import shared
 FAR = "2126-11-20T10:00:00Z"
 LATER = "2126-11-20T11:30:00.000Z"
 MANY = 1_200
-"""More than a page, and some on each node."""
+"""More than a page of events, and some on each node."""
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,9 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
         yield fleet.nodes["n1"].url, fleet.nodes["n2"].url
 
 
-def test_many_are_moved_exported_and_cancelled_by_any_node(urls: tuple[str, str], tmp_path: Path) -> None:
+def test_any_node_reschedules_exports_and_cancels_the_events_of_all_nodes(
+    urls: tuple[str, str], tmp_path: Path
+) -> None:
     one, other = (CommandLine(url) for url in urls)
     ids = [f"many-{number}" for number in range(MANY)]
     with Client(urls[0]) as client:
@@ -44,7 +46,7 @@ def test_many_are_moved_exported_and_cancelled_by_any_node(urls: tuple[str, str]
     assert {event["id"]: event["at"] for event in listed} == dict.fromkeys(ids, LATER)
     exported = other("export", "--to", "queue:many")
     assert sorted(line["id"] for line in exported.documents) == sorted(ids)
-    # What is there already is not scheduled again, whoever is asked.
+    # No node schedules an existing event again.
     file = tmp_path / "events.ndjson"
     file.write_text(exported.out)
     assert one("schedule", f"@{file}").code == 0
@@ -52,7 +54,7 @@ def test_many_are_moved_exported_and_cancelled_by_any_node(urls: tuple[str, str]
     assert other("list", "--tag", "many", "--all", "--json").documents == []
 
 
-def test_an_idempotency_key_counts_on_all_nodes(urls: tuple[str, str]) -> None:
+def test_an_idempotency_key_is_known_on_all_nodes(urls: tuple[str, str]) -> None:
     with Client(urls[0]) as one, Client(urls[1]) as other:
         first = one.schedule(1, to="queue:once", at=FAR, idempotency_key="import-7")
         again = other.schedule(1, to="queue:once", at=FAR, idempotency_key="import-7")
@@ -60,7 +62,7 @@ def test_an_idempotency_key_counts_on_all_nodes(urls: tuple[str, str]) -> None:
         assert len(list(one.list(to="queue:once"))) == 1
 
 
-def test_dead_events_of_all_nodes_get_another_chance_by_any(urls: tuple[str, str]) -> None:
+def test_any_node_redrives_the_dead_events_of_all_nodes(urls: tuple[str, str]) -> None:
     names = [f"dead-{number}" for number in range(20)]
     with Client(urls[0]) as one, Client(urls[1]) as other:
         for name in names:
@@ -80,7 +82,7 @@ def test_dead_events_of_all_nodes_get_another_chance_by_any(urls: tuple[str, str
         assert done == set(names)
 
 
-def test_a_recurring_event_is_looked_after_by_any_node(urls: tuple[str, str]) -> None:
+def test_any_node_pauses_resumes_and_backfills_a_recurring_event(urls: tuple[str, str]) -> None:
     one, other = (CommandLine(url) for url in urls)
     assert one("schedule", "1", "--cron", "0 9 * * *", "--id", "report", "--to", "queue:reports").code == 0
     assert len(other("preview", "--id", "report", "--count", "5", "--json").documents) == 5

@@ -1,6 +1,6 @@
-"""What users of other schedulers complain about, each as a small test: it must not happen here.
+"""Complaints of users of other schedulers, each as a small test: Everbell must not have that fault.
 
-The numbers are those of a list of such complaints; where they come from the trackers of other systems, these are named.
+The numbers are those of a list of such complaints; a complaint from the issue tracker of another system names it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """One for all of them: they also must not get into each other's way."""
+    """One server for all tests: the tests must not disturb each other, either."""
     with Machine(tmp_path_factory.mktemp("machine"), config=CONFIG) as running:
         yield running
 
@@ -83,7 +83,7 @@ def test_a_delay_longer_than_the_lease_is_delivered_once(machine: Machine) -> No
 
 
 def test_a_cancel_near_delivery_is_exact(receiver: Receiver, machine: Machine) -> None:
-    """4: no cancel, or one that may fail near the delivery. A yes means no attempt, a no means that it came."""
+    """4: no cancel, or one that may fail near the delivery. Success means no attempt, a refusal means a delivery."""
     due_at = now_ms() + 900
     ids = machine.schedule_many(
         [{"at": instant(due_at + number), "to": receiver.url("/ok"), "key": f"c{number % 40}"} for number in range(300)]
@@ -100,11 +100,11 @@ def test_a_cancel_near_delivery_is_exact(receiver: Receiver, machine: Machine) -
         else:
             machine.until_status(event_id, "delivered")
             assert len(receiver.of(event_id)) == 1
-    assert 0 < len(cancelled) < 300, "nothing was near"
+    assert 0 < len(cancelled) < 300, "no cancel came near a delivery"
 
 
-def test_missed_runs_are_not_lost_and_a_series_goes_on(receiver: Receiver, tmp_path: Path) -> None:
-    """5 and 7: runs that were missed are lost in silence; a recurring schedule stops."""
+def test_missed_runs_are_not_lost_and_the_series_continues(receiver: Receiver, tmp_path: Path) -> None:
+    """5 and 7: missed runs are lost silently; a recurring schedule stops."""
     with Machine(tmp_path) as machine:
         repeat = {"every": "150ms", "count": 12}
         event_id = machine.schedule(receiver.url("/fail/1/500"), repeat=repeat, retry=SOON, id="series")
@@ -121,14 +121,14 @@ def test_missed_runs_are_not_lost_and_a_series_goes_on(receiver: Receiver, tmp_p
 
 
 def until_past(machine: Machine, duration_ms: int) -> None:
-    """Let time pass while nobody is there."""
+    """Let time pass while the server is stopped."""
     end_at = now_ms() + duration_ms
     until(lambda: now_ms() > end_at, "later")
     assert machine.ended
 
 
-def test_a_series_that_died_is_seen_and_can_go_on(receiver: Receiver, machine: Machine) -> None:
-    """7: a recurring schedule stops in silence."""
+def test_a_dead_series_is_visible_and_can_be_redriven(receiver: Receiver, machine: Machine) -> None:
+    """7: a recurring schedule stops silently."""
     machine.schedule(
         receiver.url("/sick/dying"), id="dying", repeat={"every": "100ms", "count": 3}, retry=TWICE, key="dying"
     )
@@ -142,26 +142,26 @@ def test_a_series_that_died_is_seen_and_can_go_on(receiver: Receiver, machine: M
     assert taken == [1, 2, 3]
 
 
-def test_a_delayed_event_needs_no_poke(receiver: Receiver, machine: Machine) -> None:
-    """8: delayed jobs that are stuck until something else happens. Nobody asks the server anything meanwhile."""
-    event_id = machine.schedule(receiver.url("/ok"), **{"in": "4s"})  # Further than is loaded ahead.
+def test_a_delayed_event_needs_no_other_request_to_be_delivered(receiver: Receiver, machine: Machine) -> None:
+    """8: delayed jobs that are stuck until another request comes. The test sends no request meanwhile."""
+    event_id = machine.schedule(receiver.url("/ok"), **{"in": "4s"})  # Beyond the loaded window.
     assert until(lambda: receiver.of(event_id), "delivered")
 
 
-def test_an_event_that_is_due_now_waits_for_no_round(receiver: Receiver, machine: Machine) -> None:
-    """8: the server was idle, and yet what is due at once begins before what is due later and is known for long."""
+def test_an_event_that_is_due_now_does_not_wait_for_a_poll_interval(receiver: Receiver, machine: Machine) -> None:
+    """8: on an idle server, an event that is due at once starts before one that was stored earlier and is due later."""
     later_at = now_ms() + 4_500
     later = machine.schedule(receiver.url("/ok"), at=instant(later_at))
-    until(lambda: now_ms() > later_at - 1_000, "nothing happened for a while")
+    until(lambda: now_ms() > later_at - 1_000, "the server was idle for a while")
     due_now = [machine.schedule(receiver.url("/ok"), key=f"idle-{number}") for number in range(10)]
-    in_time = now_ms() < later_at - 300  # A machine that is too busy to ask in time proves nothing.
+    in_time = now_ms() < later_at - 300  # If the machine was too busy to send in time, nothing is proved.
     for event_id in (later, *due_now):
         machine.until_status(event_id, "delivered")
     (known,) = receiver.of(later)
     assert not in_time or all(receiver.of(event_id)[0].order < known.order for event_id in due_now)
 
 
-def test_many_workers_one_execution(machine: Machine) -> None:
+def test_many_workers_execute_an_event_once(machine: Machine) -> None:
     """9: as many executions as there are workers."""
     ids = machine.schedule_many([{"in": 0, "to": "queue:shared"} for _ in range(200)])
     held: list[dict[str, object]] = []
@@ -182,7 +182,7 @@ def test_many_workers_one_execution(machine: Machine) -> None:
     assert {each["attempt"] for each in held} == {1}
 
 
-def test_a_restart_keeps_everything(receiver: Receiver, tmp_path: Path) -> None:
+def test_a_restart_keeps_all_events(receiver: Receiver, tmp_path: Path) -> None:
     """12, and Onyx 416: delayed messages lost with a node; a cluster that cannot start again after it was shut down."""
     with Machine(tmp_path) as machine:
         ids = machine.schedule_many(
@@ -212,7 +212,7 @@ def test_a_restart_keeps_everything(receiver: Receiver, tmp_path: Path) -> None:
         ("near", {"at": "2999-01-01T00:00:00Z"}),
     ],
 )
-def test_beyond_the_horizon_is_refused(
+def test_a_due_time_beyond_the_horizon_is_refused(
     receiver: Receiver, machine: Machine, tenant: str, when: dict[str, object]
 ) -> None:
     """13: a delay that overflows fires at once instead of being refused."""
@@ -222,7 +222,7 @@ def test_beyond_the_horizon_is_refused(
     assert receiver.on("/overflow") == []
 
 
-def test_a_century_ahead_is_accepted_and_does_not_ring(receiver: Receiver, machine: Machine) -> None:
+def test_an_event_a_century_ahead_is_accepted_and_not_delivered_now(receiver: Receiver, machine: Machine) -> None:
     """13, the other way round: a delay of 2^32 milliseconds or 2^31 seconds is just a delay."""
     for number, delay in enumerate(("4294967297ms", "2147483649s", "36525d")):
         machine.schedule(receiver.url("/far"), id=f"far-{number}", **{"in": delay})
@@ -243,12 +243,12 @@ def test_times_are_kept_to_the_millisecond(receiver: Receiver, machine: Machine)
 
 
 @pytest.mark.parametrize("when", [{"in": 0}, {"in": "1ms"}, {"in": "250ms"}, {"at": "2020-02-29T12:00:00Z"}])
-def test_events_of_the_current_minute_ring(receiver: Receiver, machine: Machine, when: dict[str, Any]) -> None:
+def test_events_of_the_current_minute_are_delivered(receiver: Receiver, machine: Machine, when: dict[str, Any]) -> None:
     """BigBen 48: events less than a minute ahead never ring."""
     machine.until_status(machine.schedule(receiver.url("/ok"), **when), "delivered")
 
 
-def test_all_events_of_one_instant_are_processed(receiver: Receiver, machine: Machine) -> None:
+def test_all_events_of_one_instant_are_delivered(receiver: Receiver, machine: Machine) -> None:
     """BigBen 25: a hundred thousand published, half of them stored."""
     at = instant(now_ms() + 800)
     batch: list[dict[str, object]] = [{"at": at, "to": receiver.url("/ok")}] * 1_000
@@ -265,15 +265,15 @@ def test_all_events_of_one_instant_are_processed(receiver: Receiver, machine: Ma
     assert len([each for each in receiver.received if each.id in wanted]) == 2_000
 
 
-def test_what_was_accepted_is_there(machine: Machine) -> None:
+def test_an_accepted_event_can_be_read(machine: Machine) -> None:
     """PagerDuty 40: enqueueing succeeds, and the task never appears."""
     for number in range(50):
         event_id = machine.schedule("queue:never", number, **{"in": "1h"})
         assert machine.event(event_id)["payload"] == number
 
 
-def test_a_stuck_key_stops_nobody_else(receiver: Receiver, machine: Machine) -> None:
-    """PagerDuty 41: stuck tasks. A key whose head fails waits for it; other keys and events do not."""
+def test_a_stuck_key_delays_no_other_event(receiver: Receiver, machine: Machine) -> None:
+    """PagerDuty 41: stuck tasks. A key waits for its failing head; other keys and events do not."""
     machine.schedule(receiver.url("/status/500"), id="stuck", key="stuck", retry=SOON | {"max_attempts": 1_000})
     machine.schedule(receiver.url("/ok"), id="behind", key="stuck")
     until(lambda: len(receiver.of("stuck")) > 3, "several tries")
@@ -285,8 +285,8 @@ def test_a_stuck_key_stops_nobody_else(receiver: Receiver, machine: Machine) -> 
     machine.until_status("behind", "delivered")
 
 
-def test_dropping_a_dead_head_lets_its_key_go_on(receiver: Receiver, machine: Machine) -> None:
-    """PagerDuty 41: a head that is dead blocks its key until somebody decides, and then no longer."""
+def test_dropping_a_dead_head_unblocks_its_key(receiver: Receiver, machine: Machine) -> None:
+    """PagerDuty 41: a dead head blocks its key until an operator decides, and no longer."""
     machine.schedule(receiver.url("/status/400"), id="dead-head", key="dead-head")
     for number in range(5):
         machine.schedule(receiver.url("/ok"), id=f"follower-{number}", key="dead-head")
@@ -299,8 +299,8 @@ def test_dropping_a_dead_head_lets_its_key_go_on(receiver: Receiver, machine: Ma
     assert followers == [f"follower-{number}" for number in range(5)]
 
 
-def test_a_parked_head_does_not_hold_its_key(receiver: Receiver, machine: Machine) -> None:
-    """PagerDuty 41, with the other policy: after its tries the head is set aside, and the next one goes."""
+def test_a_parked_head_does_not_block_its_key(receiver: Receiver, machine: Machine) -> None:
+    """PagerDuty 41, with the other policy: after its attempts the head is parked, and the next event is delivered."""
     machine.schedule(receiver.url("/status/500"), tenant="parking", id="head", key="k", retry=TWICE)
     machine.schedule(receiver.url("/ok"), tenant="parking", id="next", key="k")
     machine.until_status("next", "delivered", "parking")
@@ -308,7 +308,7 @@ def test_a_parked_head_does_not_hold_its_key(receiver: Receiver, machine: Machin
     assert [each.id for each in receiver.received if each.id in ("head", "next")] == ["head", "head", "next"]
 
 
-def test_a_deleted_event_does_not_pop_up_again(receiver: Receiver, tmp_path: Path) -> None:
+def test_a_deleted_event_does_not_return_after_a_crash(receiver: Receiver, tmp_path: Path) -> None:
     """Chronos 175: deleted timers that ring on another node, here after a crash."""
     with Machine(tmp_path) as machine:
         ids = machine.schedule_many([{"in": "1500ms", "to": receiver.url("/deleted")} for _ in range(50)])
@@ -323,7 +323,7 @@ def test_a_deleted_event_does_not_pop_up_again(receiver: Receiver, tmp_path: Pat
 
 
 def test_an_event_can_be_found_changed_moved_and_removed(receiver: Receiver, machine: Machine) -> None:
-    """4, and PagerDuty 32: the whole life of an event that is changed, until it is gone."""
+    """4, and PagerDuty 32: the whole life of an event that is changed, until it is deleted."""
 
     def call(method: str, body: object = None, **headers: str) -> Answer:
         return machine.call(method, f"{EVENTS}/life", body, {name.replace("_", "-"): v for name, v in headers.items()})
@@ -353,8 +353,8 @@ def test_of_two_payloads_for_one_id_the_second_put_wins(receiver: Receiver, mach
     assert [json.loads(each.body) for each in receiver.of("twice")] == ["second"]
 
 
-def test_a_repeated_request_runs_once(receiver: Receiver, machine: Machine) -> None:
-    """15: doubled work. The same id again, before and after it ran, is the same event."""
+def test_an_event_of_a_repeated_request_runs_once(receiver: Receiver, machine: Machine) -> None:
+    """15: doubled work. Repeating the same id, before and after the event ran, gives the same event."""
     for _ in range(5):
         machine.schedule(receiver.url("/ok"), 1, id="once", at="2021-01-01T00:00:00Z")
     machine.until_status("once", "delivered")
@@ -364,8 +364,8 @@ def test_a_repeated_request_runs_once(receiver: Receiver, machine: Machine) -> N
     assert len(receiver.of("once")) == 1
 
 
-def test_an_older_event_is_taken_after_a_newer_one_ran(receiver: Receiver, machine: Machine) -> None:
-    """PagerDuty 40: a task that is older than what its key has done already is not lost."""
+def test_an_older_event_is_accepted_after_a_newer_one_ran(receiver: Receiver, machine: Machine) -> None:
+    """PagerDuty 40: a task that is older than the last task of its key is not lost."""
     machine.schedule(receiver.url("/ok"), id="newer", key="age", at=instant(now_ms()))
     machine.until_status("newer", "delivered")
     machine.schedule(receiver.url("/ok"), id="older", key="age", at="2020-01-01T00:00:00Z")
@@ -373,12 +373,12 @@ def test_an_older_event_is_taken_after_a_newer_one_ran(receiver: Receiver, machi
 
 
 @pytest.mark.parametrize("options", [(), ("--gateways", "1")])
-def test_a_polite_stop_lets_attempts_finish(receiver: Receiver, tmp_path: Path, options: tuple[str, ...]) -> None:
-    """12, rolling restarts: attempts under way end and are recorded, nothing new begins, and the exit code is 0."""
+def test_a_clean_stop_lets_attempts_finish(receiver: Receiver, tmp_path: Path, options: tuple[str, ...]) -> None:
+    """12, rolling restarts: attempts in flight end and are recorded, no new attempt begins, and the exit code is 0."""
     gate = f"polite-{len(options)}"
     with Machine(tmp_path, *options) as machine:
         ids = machine.schedule_many([{"in": 0, "to": receiver.url(f"/gate/{gate}")} for _ in range(10)])
-        until(lambda: len(receiver.on(f"/gate/{gate}")) == 10, "all under way")
+        until(lambda: len(receiver.on(f"/gate/{gate}")) == 10, "all are in flight")
         later = machine.schedule(receiver.url(f"/later/{gate}"), **{"in": "1h"})
         machine.signal(signal.SIGTERM)
         until(lambda: "stopping" in machine.log, "stopping")

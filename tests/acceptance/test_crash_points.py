@@ -1,7 +1,7 @@
-"""Death at chosen system calls: before a write of the log, between write and sync, and before an answer goes out.
+"""Kills at chosen system calls: before a write of the log, between write and sync, and before an answer is sent.
 
-RocksDB appends to its log with `write` on the loop's thread and syncs it with `fdatasync` on the thread for that; the
-first log of a new store has a known name.
+RocksDB appends to its log with `write` on the loop's thread and syncs it with `fdatasync` on the sync thread; the first
+log of a new store has a known name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SMALL = Shape(events=90, clients=3, keys=2, lead_ms=300, plain=0.1)
 @pytest.mark.parametrize(
     ("call", "when", "file"),
     [
-        ("write", 1, FIRST_LOG),  # While the store is made.
+        ("write", 1, FIRST_LOG),  # While the store is created.
         ("write", 3, FIRST_LOG),  # While the engine takes its partitions.
         ("write", 5, FIRST_LOG),
         ("write", 17, FIRST_LOG),
@@ -35,11 +35,11 @@ SMALL = Shape(events=90, clients=3, keys=2, lead_ms=300, plain=0.1)
             "epoll_pwait",
             30,
             None,
-        ),  # Between two turns of the loop: stored, and not yet answered, or the other way round.
+        ),  # Between two iterations of the loop: stored and not answered yet, or the reverse.
         ("epoll_pwait", 77, None),
     ],
 )
-def test_death_at_a_system_call_loses_nothing(
+def test_a_kill_at_a_system_call_loses_nothing(
     tmp_path: Path, strace: Strace, call: str, when: int, file: str | None
 ) -> None:
     machine = Machine(tmp_path)
@@ -60,7 +60,7 @@ def test_death_at_a_system_call_loses_nothing(
 
 
 def test_nothing_is_acknowledged_before_it_is_synced(tmp_path: Path, strace: Strace) -> None:
-    """A slow disk: every sync takes 300 ms. Requests that come meanwhile share the next one."""
+    """A slow disk: every sync takes 300 ms. Requests that arrive meanwhile share the next sync."""
     machine = Machine(tmp_path)
     delay_s = 0.3
     delayed = strace(f"inject=fdatasync:delay_enter={int(delay_s * 1_000_000)}", file=machine.store / FIRST_LOG)

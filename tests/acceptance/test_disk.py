@@ -1,4 +1,4 @@
-"""Disks that are full, fail or rot: no acknowledgement that is not kept, no event that is lost in silence."""
+"""Disks that are full, fail or rot: every acknowledged event is kept, and no event is lost silently."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BROKEN = 74
 
 
 def fill(disk: Path, leave: int = 0) -> Path:
-    """Fill up the disk but for some bytes; removing what is returned makes room again."""
+    """Fill up the disk but for `leave` bytes; removing the returned file frees the space again."""
     ballast = disk / "ballast"
     with ballast.open("wb", buffering=0) as file:
         try:
@@ -33,9 +33,9 @@ def fill(disk: Path, leave: int = 0) -> Path:
 
 
 def held(receiver: Receiver, machine: Machine, gate: str, count: int) -> list[str]:
-    """Events whose deliveries are under way until the gate is opened."""
+    """Events whose deliveries are in flight until the gate is opened."""
     ids = machine.schedule_many([{"in": 0, "to": receiver.url(f"/gate/{gate}")} for _ in range(count)])
-    until(lambda: len(receiver.on(f"/gate/{gate}")) == count, "all under way")
+    until(lambda: len(receiver.on(f"/gate/{gate}")) == count, "all are in flight")
     return ids
 
 
@@ -62,8 +62,8 @@ def test_below_the_reserve_intake_is_refused_and_stored_events_finish(small_disk
         assert len(receiver.received) == 41
 
 
-def test_on_a_full_disk_stored_events_still_go_out(small_disk: Path, tmp_path: Path) -> None:
-    """Not a byte is left: their ends cannot be written, wait for room, and nobody is called twice for that."""
+def test_on_a_full_disk_stored_events_are_still_delivered(small_disk: Path, tmp_path: Path) -> None:
+    """No byte is left: outcomes cannot be written and wait for space, and no delivery is repeated because of that."""
     with Receiver() as receiver, Machine(tmp_path, "--reserve-disk", "0B", store=small_disk / "store") as machine:
         soon = machine.schedule_many([{"in": "1500ms", "to": receiver.url("/ok"), "key": "k"} for _ in range(2)])
         soon += machine.schedule_many([{"in": "1500ms", "to": receiver.url("/ok")} for _ in range(30)])
@@ -80,7 +80,7 @@ def test_on_a_full_disk_stored_events_still_go_out(small_disk: Path, tmp_path: P
             "full",
         )
         assert {answer.status for answer in refused} == {507}
-        receiver.until_ended(31, "/ok")  # The second of the key has to wait for the end of the first.
+        receiver.until_ended(31, "/ok")  # The key's second event waits until the first one has ended.
         assert machine.call("POST", EVENTS, {"in": "1h", "to": "queue:q", "payload": "x" * 9_000}).status == 507
         assert machine.call("GET", "/readyz").status == 200
         ballast.unlink()
@@ -97,13 +97,13 @@ def test_a_write_that_finds_no_room_is_refused_and_the_next_one_works(tmp_path: 
     machine = Machine(tmp_path)
     machine.start(*strace("inject=write:error=ENOSPC:when=12", file=machine.store / FIRST_LOG))
     with machine, Receiver() as receiver:
-        # One at a time, so that the write that fails is one of a new event.
+        # One request at a time, so that the failing write is that of a new event.
         path = "/v1/tenants/one-by-one/events"
         answers = [machine.call("POST", path, {"in": "1h", "to": "queue:q", "id": f"e{n}"}) for n in range(12)]
         statuses = [answer.status for answer in answers]
         assert sorted(statuses) == [201] * 11 + [507]
         refused = statuses.index(507)
-        assert refused < 11, "the next one works"
+        assert refused < 11, "no request succeeded after the refused one"
         assert "make room" in answers[refused].json["detail"]
         load = Load(machine, receiver, Shape(events=60, clients=2, lead_ms=200, plain=0.1), 1)
         load.run()
@@ -125,7 +125,7 @@ def test_a_failed_sync_ends_the_process(tmp_path: Path, strace: Strace, options:
         load.start()
         assert machine.code == BROKEN
         assert "the log could not be synced" in machine.log
-        assert "what was acknowledged is in its log: mend the disk and start again" in machine.log
+        assert "acknowledged events are in its log: repair the disk and start again" in machine.log
         machine.start()
         load.finish()
         load.drain()
@@ -133,7 +133,7 @@ def test_a_failed_sync_ends_the_process(tmp_path: Path, strace: Strace, options:
 
 
 def flip(path: Path, place: float) -> None:
-    """Damage 64 bytes at some part of a file."""
+    """Damage 64 bytes at a relative position of a file."""
     content = bytearray(path.read_bytes())
     start = int(len(content) * place)
     for index in range(start, min(start + 64, len(content))):
@@ -166,7 +166,7 @@ DAMAGES: dict[str, tuple[bool, Callable[[Path], None]]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_store_is_refused(tmp_path: Path, damage: str) -> None:
-    """What cannot be read is never taken for something that is not there: the server says what to do, and ends."""
+    """An unreadable row is never treated as missing: the server says how to fix the store, and ends."""
     crashed, spoil = DAMAGES[damage]
     with Machine(tmp_path) as machine:
         machine.schedule_many([{"in": "1h", "to": "queue:q", "payload": "x" * 500} for _ in range(400)])
@@ -176,7 +176,7 @@ def test_a_damaged_store_is_refused(tmp_path: Path, damage: str) -> None:
             assert machine.stop() == 0
         spoil(machine.store)
         before = {path: path.read_bytes() for path in machine.store.glob("*.log")}
-        # A table is read when something in it is due, so damage within one may be found after the store was opened.
+        # A table is read when an event in it is due, so damage within a table may be found after the store was opened.
         opened = machine.tries_to_start() or damage == "a table, in the middle"
         assert not opened or "a table" in damage, f"it started on a damaged store\n{machine.log}"
         assert machine.code == 1

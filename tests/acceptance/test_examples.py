@@ -1,4 +1,4 @@
-"""Every example runs to its end, and shows what it says it shows."""
+"""Every example runs to its end, and prints the results that it promises."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_every_example_is_run() -> None:
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_an_example_shows_what_it_says(name: str) -> None:
+def test_an_example_prints_the_results_that_it_promises(name: str) -> None:
     run = subprocess.run(
         [sys.executable, str(EXAMPLES / f"{name}.py")],
         capture_output=True,

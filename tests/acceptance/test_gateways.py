@@ -1,4 +1,4 @@
-"""Gateways under load: whichever process dies, what was acknowledged arrives, in order, and the others go on."""
+"""Gateways under load: any process may die; acknowledged events arrive in order, and the other processes continue."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ EVENTS = 900
 
 
 def gateways_of(machine: Machine) -> set[int]:
-    """The processes that the engine's process has started."""
+    """The gateway processes that the engine's process has started."""
     pid = machine.process.pid
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return {int(child) for child in children.split()}
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process that need not be a child of this one is there, and is more than a name."""
+    """Whether a process exists and is not a zombie; it need not be a child of this process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -42,13 +42,13 @@ def until_gone(pid: int) -> None:
 
 
 def until_replaced(machine: Machine, gone: set[int]) -> set[int]:
-    """Wait until there are two again; returns them."""
-    until(lambda: len(gateways_of(machine) - gone) == 2, "another gateway in its place")
+    """Wait until there are two gateways again; returns them."""
+    until(lambda: len(gateways_of(machine) - gone) == 2, "the gateway is replaced")
     return gateways_of(machine)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_gateway_that_is_killed_is_replaced_and_the_other_goes_on(tmp_path: Path, seed: int) -> None:
+def test_a_killed_gateway_is_replaced_and_the_other_continues(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     with Receiver(seed) as receiver, Machine(tmp_path, *TWO) as machine:
         before = gateways_of(machine)
@@ -57,12 +57,12 @@ def test_a_gateway_that_is_killed_is_replaced_and_the_other_goes_on(tmp_path: Pa
         load.start()
         load.until_acknowledged(dice.randrange(EVENTS // 10, EVENTS // 2))
         os.kill(victim, signal.SIGKILL)
-        assert load.working, "the kill came too late to disturb anybody"
+        assert load.working, "the kill came after the end of the load"
         load.finish()
         load.drain()
         assert load.violations() == []
         assert survivor in until_replaced(machine, {victim})
-        # Now everything depends on the new one.
+        # From here on only the new gateway serves requests.
         os.kill(survivor, signal.SIGKILL)
         machine.until_status(machine.schedule(receiver.url("/ok"), tenant="other"), "delivered", "other")
         until_replaced(machine, before)
@@ -70,11 +70,11 @@ def test_a_gateway_that_is_killed_is_replaced_and_the_other_goes_on(tmp_path: Pa
         assert machine.stop() == 0
 
 
-def test_a_gateway_that_stands_still_keeps_no_connection_waiting(tmp_path: Path) -> None:
+def test_a_frozen_gateway_keeps_no_connection_waiting(tmp_path: Path) -> None:
     with Machine(tmp_path, *TWO) as machine, ExitStack() as connections:
         still, other = sorted(gateways_of(machine))
         before = _sockets(other)
-        os.kill(still, signal.SIGSTOP)  # It has none, so each connection is left to it first.
+        os.kill(still, signal.SIGSTOP)  # It has no connections, so it is offered each new one first.
         connections.callback(os.kill, still, signal.SIGCONT)
         address = urlsplit(machine.url)
         for _ in range(5):
@@ -89,7 +89,7 @@ def _sockets(process: int) -> int:
     return sum("socket:" in str(link.readlink()) for link in Path(f"/proc/{process}/fd").iterdir())
 
 
-def test_all_gateways_are_killed_at_once_and_events_go_out_all_the_same(tmp_path: Path) -> None:
+def test_events_are_delivered_while_all_gateways_are_dead(tmp_path: Path) -> None:
     with Receiver() as receiver, Machine(tmp_path, *TWO) as machine:
         machine.schedule_many([{"in": "300ms", "to": receiver.url("/ok"), "payload": n} for n in range(100)])
         killed = gateways_of(machine)
@@ -121,7 +121,7 @@ def test_when_the_engine_is_killed_its_gateways_end_and_nothing_is_lost(tmp_path
 
 @pytest.mark.parametrize("options", [(), TWO])
 def test_a_stop_under_load_loses_nothing_and_repeats_nothing(tmp_path: Path, options: tuple[str, ...]) -> None:
-    """Asked to end, it lets what is under way come to its end, so that nobody is called twice."""
+    """A server that is asked to end lets attempts in flight finish, so that no delivery is repeated."""
     with Receiver() as receiver, Machine(tmp_path, *options) as machine:
         load = Load(machine, receiver, Shape(EVENTS, paths=("/ok", "/slow/5", "/slow/50"), plain=0.1), 1)
         load.start()
@@ -131,7 +131,7 @@ def test_a_stop_under_load_loses_nothing_and_repeats_nothing(tmp_path: Path, opt
             assert machine.stop() == 0
             assert not any(map(is_running, gateways))
             machine.start()
-        assert load.working, "the stops came too late to disturb anybody"
+        assert load.working, "the stops came after the end of the load"
         load.finish()
         load.drain()
         assert load.violations() == []
@@ -140,7 +140,7 @@ def test_a_stop_under_load_loses_nothing_and_repeats_nothing(tmp_path: Path, opt
 
 
 def test_all_processes_may_be_asked_to_end_at_once(tmp_path: Path) -> None:
-    """As systemd does it."""
+    """systemd signals all processes of a service at once."""
     with Machine(tmp_path, *TWO) as machine:
         for pid in (machine.process.pid, *gateways_of(machine)):
             os.kill(pid, signal.SIGTERM)
@@ -148,7 +148,7 @@ def test_all_processes_may_be_asked_to_end_at_once(tmp_path: Path) -> None:
         assert "Traceback" not in machine.log
 
 
-def test_with_a_slow_disk_gateways_acknowledge_only_what_is_synced(tmp_path: Path, strace: Strace) -> None:
+def test_with_a_slow_disk_gateways_acknowledge_only_synced_events(tmp_path: Path, strace: Strace) -> None:
     machine = Machine(tmp_path, *TWO)
     machine.start(*strace("inject=fdatasync:delay_enter=100000", file=machine.store / FIRST_LOG))
     with machine, Receiver() as receiver:

@@ -1,4 +1,4 @@
-"""Scheduling from a real Kafka: everything once, in order, through crashes, rebalancing and brokers that are away."""
+"""Scheduling from a real Kafka: each record once, in order, through crashes, rebalancing and unavailable brokers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fragile() -> KafkaServer:
     return shared.fragile_kafka()
 
 
-def test_what_is_in_a_topic_is_scheduled_once_and_in_order(tmp_path: Path, stage: KafkaStage) -> None:
+def test_each_record_of_a_topic_is_scheduled_once_and_in_order(tmp_path: Path, stage: KafkaStage) -> None:
     stage.be_patient()
     with Machine(tmp_path, *stage.options, *TWO) as machine:
         stage.until_shared(2, 2)
@@ -40,7 +40,7 @@ def test_what_is_in_a_topic_is_scheduled_once_and_in_order(tmp_path: Path, stage
         stage.write(300)
         got = stage.judge()
         stage.until_read()
-        # Each gateway has what the engine told it last.
+        # Each gateway has the figures that the engine sent it last.
         until(lambda: machine.metric("kafka_records_total") == 600, "records are counted once")
         until(lambda: machine.metric("kafka_events_total") == 600, "events are counted once")
         assert machine.stop() == 0
@@ -48,7 +48,7 @@ def test_what_is_in_a_topic_is_scheduled_once_and_in_order(tmp_path: Path, stage
     assert len(got) == 600
 
 
-def test_a_record_says_whose_it_is_and_is_found_by_its_place(tmp_path: Path, stage: KafkaStage) -> None:
+def test_a_record_names_its_tenant_and_is_found_by_its_offset(tmp_path: Path, stage: KafkaStage) -> None:
     trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     headers = [("everbell-tenant", b"blue"), ("traceparent", trace.encode())]
     event = {"to": "queue:work", "in": "1h", "payload": {"a": 1}}
@@ -64,8 +64,8 @@ def test_a_record_says_whose_it_is_and_is_found_by_its_place(tmp_path: Path, sta
         assert machine.event("own", "default")["status"] == "scheduled"
 
 
-def test_a_gateway_that_is_killed_takes_no_record_along(tmp_path: Path, stage: KafkaStage) -> None:
-    # The quota sees to it that the kill comes in the middle of a batch.
+def test_a_killed_gateway_loses_no_record(tmp_path: Path, stage: KafkaStage) -> None:
+    # The quota slows reading down, so that the kill comes in the middle of a batch.
     with Machine(tmp_path, *stage.options, *TWO, config="[defaults]\nlimits = { rate = 200 }\n") as machine:
         stage.until_shared(2, 2)
         before = gateways_of(machine)
@@ -78,11 +78,11 @@ def test_a_gateway_that_is_killed_takes_no_record_along(tmp_path: Path, stage: K
         stage.judge()
         stage.until_read()
         until(lambda: machine.count("default", "delivered") == stage.written, "all finished")
-        until(lambda: machine.metric("kafka_records_total") >= stage.written, "none is missing")
+        until(lambda: machine.metric("kafka_records_total") >= stage.written, "all records are read")
         until(lambda: machine.call("GET", "/healthz").json["kafka"] == {"ok": True, "lag_records": 0}, "caught up")
 
 
-def test_who_stops_leaves_the_group_before_its_attempts_have_ended(tmp_path: Path, stage: KafkaStage) -> None:
+def test_a_stopping_server_leaves_the_group_before_its_attempts_have_ended(tmp_path: Path, stage: KafkaStage) -> None:
     stage.be_patient()
     with Receiver() as receiver, Machine(tmp_path, *stage.options, *TWO, "--drain", "60s") as machine:
         stage.until_shared(2, 2)
@@ -98,7 +98,7 @@ def test_who_stops_leaves_the_group_before_its_attempts_have_ended(tmp_path: Pat
         stage.until_read()
 
 
-def test_reading_again_after_kill_9_makes_nothing_twice(tmp_path: Path, stage: KafkaStage) -> None:
+def test_records_read_again_after_a_kill_make_no_second_event(tmp_path: Path, stage: KafkaStage) -> None:
     machine = Machine(tmp_path, *stage.options, *ONE)
     with machine:
         for _ in range(2):
@@ -108,12 +108,12 @@ def test_reading_again_after_kill_9_makes_nothing_twice(tmp_path: Path, stage: K
             machine.start()
         got = stage.judge(restarts=machine.starts - 1)
         stage.until_read()
-        # What was delivered twice was under way at a kill; whatever was only read again is not.
+        # Only deliveries in flight at a kill may be repeated; a record that was only read again is not delivered again.
         assert len(got) < stage.written * 1.5
         until(lambda: machine.count("default", "delivered") == stage.written, "all finished")
 
 
-def test_poison_goes_to_a_topic_of_its_own_and_stops_nobody(tmp_path: Path, stage: KafkaStage) -> None:
+def test_refused_records_go_to_the_dead_letter_topic_and_block_no_other(tmp_path: Path, stage: KafkaStage) -> None:
     stage.be_patient()
     with Machine(tmp_path, *stage.options, *ONE) as machine:
         stage.write(10)
@@ -139,7 +139,7 @@ def test_poison_goes_to_a_topic_of_its_own_and_stops_nobody(tmp_path: Path, stag
         assert [reason for reason in by_reason if part in reason], (part, list(by_reason))
 
 
-def test_without_a_topic_for_poison_the_log_says_where_it_is(tmp_path: Path, stage: KafkaStage) -> None:
+def test_without_a_dead_letter_topic_the_log_names_the_refused_record(tmp_path: Path, stage: KafkaStage) -> None:
     stage.be_patient()
     options = [*stage.options, "--kafka-dead-letters", f"{stage.refused}-missing"]
     with Machine(tmp_path, *options) as machine:
@@ -150,7 +150,7 @@ def test_without_a_topic_for_poison_the_log_says_where_it_is(tmp_path: Path, sta
         assert f"no dead letter could be written for the record at {stage.source}:1:0" in machine.log
 
 
-def test_a_topic_may_get_more_partitions(tmp_path: Path, stage: KafkaStage) -> None:
+def test_new_partitions_of_a_topic_are_read(tmp_path: Path, stage: KafkaStage) -> None:
     stage.be_patient()
     with Machine(tmp_path, *stage.options) as machine:
         stage.write(100)
@@ -165,7 +165,7 @@ def test_a_topic_may_get_more_partitions(tmp_path: Path, stage: KafkaStage) -> N
         stage.judge()
 
 
-def test_who_is_hours_behind_schedules_for_the_same_time(tmp_path: Path, stage: KafkaStage) -> None:
+def test_a_reader_that_is_hours_behind_schedules_for_the_same_due_time(tmp_path: Path, stage: KafkaStage) -> None:
     stage.be_patient()
     written_at = now_ms() - 3 * 3_600_000
     for index in range(200):
@@ -184,7 +184,7 @@ def test_who_is_hours_behind_schedules_for_the_same_time(tmp_path: Path, stage: 
     }
 
 
-def test_a_quota_slows_reading_down_and_refuses_nothing(tmp_path: Path, stage: KafkaStage) -> None:
+def test_a_quota_slows_reading_down_and_refuses_no_record(tmp_path: Path, stage: KafkaStage) -> None:
     config = "[defaults]\nlimits = { rate = 150 }\n"
     with Machine(tmp_path, *stage.options, config=config) as machine:
         stage.write(400, keys=20)
@@ -195,7 +195,7 @@ def test_a_quota_slows_reading_down_and_refuses_nothing(tmp_path: Path, stage: K
         assert machine.metric("kafka_refused_total") == 0
 
 
-def test_brokers_that_come_back_are_read_on(tmp_path: Path, fragile: KafkaServer) -> None:
+def test_reading_continues_when_brokers_come_back(tmp_path: Path, fragile: KafkaServer) -> None:
     stage = KafkaStage(tmp_path, fragile)
     with Machine(tmp_path, *stage.options, *ONE, config="[defaults]\ntimeout = '2s'\n") as machine:
         stage.write(500, keys=20)
@@ -209,7 +209,7 @@ def test_brokers_that_come_back_are_read_on(tmp_path: Path, fragile: KafkaServer
         until(lambda: machine.call("GET", "/healthz").json["kafka"]["ok"], "said")
 
 
-def test_nodes_share_the_partitions_and_take_over_from_the_dead(tmp_path: Path, stage: KafkaStage) -> None:
+def test_nodes_share_the_topics_partitions_and_take_over_from_dead_nodes(tmp_path: Path, stage: KafkaStage) -> None:
     with Fleet(tmp_path, shared.postgres().fresh_schema(), *stage.options, "--lease", "1s") as fleet:
         fleet.add("n1")
         stage.write(300, keys=20)
@@ -227,7 +227,7 @@ def test_nodes_share_the_partitions_and_take_over_from_the_dead(tmp_path: Path, 
         stage.until_read()
 
 
-def test_a_store_that_is_away_pauses_reading_and_loses_nothing(tmp_path: Path, stage: KafkaStage) -> None:
+def test_an_unavailable_store_pauses_reading_and_loses_no_record(tmp_path: Path, stage: KafkaStage) -> None:
     with shared.had(PostgresServer) as database:
         options = ["--store", database.fresh_schema(), *stage.options]
         with Machine(tmp_path, *options) as machine:
@@ -237,7 +237,7 @@ def test_a_store_that_is_away_pauses_reading_and_loses_nothing(tmp_path: Path, s
             stage.write(200, keys=10)
             until(lambda: "reading from Kafka pauses" in machine.log, "paused")
             database.start()
-            stage.judge(restarts=5, is_disturbed=True)  # A node without its log joins again, under new epochs.
+            stage.judge(restarts=5, is_disturbed=True)  # A node that lost the log joins again, under new epochs.
             stage.until_read()
             assert machine.metric("kafka_refused_total") == 0
 

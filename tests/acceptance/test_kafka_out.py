@@ -1,4 +1,4 @@
-"""Delivery to a real Kafka: what arrives, what is dead and why, and brokers that are away."""
+"""Delivery to a real Kafka: the content of records, the reasons of dead events, and unavailable brokers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def fragile() -> KafkaServer:
     return shared.fragile_kafka()
 
 
-def test_an_event_is_a_record_with_its_key_and_what_duplicates_are_told_by(tmp_path: Path, stage: KafkaStage) -> None:
+def test_a_record_has_the_events_key_and_the_headers_that_identify_duplicates(
+    tmp_path: Path, stage: KafkaStage
+) -> None:
     with Machine(tmp_path, *stage.out_options) as machine:
         event_id = machine.schedule(f"kafka://{stage.sink}", {"a": 1}, key="order-17", headers={"x-team": "orders"})
         (record,) = stage.topics.read(stage.sink, 1)
@@ -37,7 +39,7 @@ def test_an_event_is_a_record_with_its_key_and_what_duplicates_are_told_by(tmp_p
     assert (record.headers["everbell-occurrence"], record.headers["everbell-attempt"]) == ("1", "1")
 
 
-def test_a_recurring_event_is_a_record_an_occurrence(tmp_path: Path, stage: KafkaStage) -> None:
+def test_a_recurring_event_writes_one_record_per_occurrence(tmp_path: Path, stage: KafkaStage) -> None:
     with Machine(tmp_path, *stage.out_options) as machine:
         event_id = machine.schedule(f"kafka://{stage.sink}", 1, repeat={"every": "50ms", "count": 3})
         records = stage.topics.read(stage.sink, 3)
@@ -45,7 +47,7 @@ def test_a_recurring_event_is_a_record_an_occurrence(tmp_path: Path, stage: Kafk
     assert sorted(record.headers["ce_id"] for record in records) == [f"{event_id}:{number}" for number in (1, 2, 3)]
 
 
-def test_a_topic_that_is_missing_is_a_dead_event_and_the_topic_makes_it_deliverable(
+def test_an_event_for_a_missing_topic_is_dead_and_can_be_redriven_when_the_topic_exists(
     tmp_path: Path, stage: KafkaStage
 ) -> None:
     missing = f"{stage.sink}-missing"
@@ -59,10 +61,12 @@ def test_a_topic_that_is_missing_is_a_dead_event_and_the_topic_makes_it_delivera
         stage.topics.read(missing, 1)
 
 
-def test_a_record_that_is_too_large_is_dead_and_its_neighbours_are_not(tmp_path: Path, stage: KafkaStage) -> None:
+def test_an_event_that_is_too_large_for_its_topic_is_dead_and_its_neighbours_are_delivered(
+    tmp_path: Path, stage: KafkaStage
+) -> None:
     narrow = stage.topics.new(max_message_bytes="20000")
     with Machine(tmp_path, *stage.out_options) as machine:
-        # Each is small enough; all of them in one batch are not, and one alone is too large.
+        # Each record is small enough; all of them in one batch are too large, and so is one of them alone.
         small: list[dict[str, object]] = [
             {"to": f"kafka://{narrow}", "in": "300ms", "payload": f"{index:0900}"} for index in range(60)
         ]
@@ -75,7 +79,7 @@ def test_a_record_that_is_too_large_is_dead_and_its_neighbours_are_not(tmp_path:
     assert len({record.value for record in records}) == 60
 
 
-def test_a_cluster_has_a_name_in_the_settings(tmp_path: Path, stage: KafkaStage) -> None:
+def test_a_target_names_a_kafka_cluster_of_the_settings(tmp_path: Path, stage: KafkaStage) -> None:
     address = shared.kafka().address
     config = "[defaults]\ntimeout = '500ms'\n[kafka.clusters.gone]\nbrokers = '127.0.0.1:1'\n"
     config += f"[kafka.clusters.audit]\nbrokers = '{address}'\n"
@@ -93,7 +97,7 @@ def test_a_cluster_has_a_name_in_the_settings(tmp_path: Path, stage: KafkaStage)
         assert health.json["kafka"]["reason"].startswith("gone: ")
 
 
-def test_a_cluster_that_cannot_be_told_apart_from_a_mistake_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_a_kafka_cluster_with_an_unknown_property_is_refused_at_the_start(tmp_path: Path) -> None:
     properties = tmp_path / "wrong.properties"
     properties.write_text("no.such.property=1\n")
     options = ["--kafka-brokers", "127.0.0.1:1", "--kafka-properties", str(properties)]
@@ -105,7 +109,7 @@ def test_a_cluster_that_cannot_be_told_apart_from_a_mistake_is_refused_at_the_st
 
 
 @pytest.mark.parametrize("fault", ["stop", "pause"])
-def test_brokers_that_are_away_delay_their_own_events_and_no_others(
+def test_unavailable_brokers_delay_their_own_events_and_no_others(
     tmp_path: Path, fragile: KafkaServer, fault: str
 ) -> None:
     stage = KafkaStage(tmp_path, fragile)
@@ -123,11 +127,11 @@ def test_brokers_that_are_away_delay_their_own_events_and_no_others(
             fragile.pause()
         try:
             machine.schedule_many(events[100:])
-            # Others, also more than there would be room for beside attempts that hang, get through meanwhile.
+            # Other events, even more than would fit beside hanging attempts, are delivered meanwhile.
             machine.schedule_many(
                 [{"to": receiver.url("/ok"), "in": 0, "payload": index} for index in range(500)], "blue"
             )
-            until(lambda: receiver.counts["/ok"] >= 500, "the others delivered")
+            until(lambda: receiver.counts["/ok"] >= 500, "the other events are delivered")
             assert machine.count("shop", "delivered") <= 100
         finally:
             if fault == "stop":
@@ -141,7 +145,7 @@ def test_brokers_that_are_away_delay_their_own_events_and_no_others(
     assert {int(one.value) for one in got} == set(range(len(events)))
 
 
-def test_brokers_that_are_back_are_noticed_without_anything_to_send(tmp_path: Path, fragile: KafkaServer) -> None:
+def test_the_return_of_brokers_is_noticed_without_a_delivery(tmp_path: Path, fragile: KafkaServer) -> None:
     stage = KafkaStage(tmp_path, fragile)
     with Machine(tmp_path, *stage.options) as machine:
         machine.schedule(f"kafka://{stage.sink}")
@@ -152,7 +156,7 @@ def test_brokers_that_are_back_are_noticed_without_anything_to_send(tmp_path: Pa
         until(lambda: machine.call("GET", "/healthz").json["kafka"]["ok"], "said")
 
 
-def test_the_order_of_keys_survives_brokers_that_die(tmp_path: Path, fragile: KafkaServer) -> None:
+def test_the_order_of_a_key_survives_killed_brokers(tmp_path: Path, fragile: KafkaServer) -> None:
     stage = KafkaStage(tmp_path, fragile)
     with Machine(tmp_path, *stage.out_options, config="[defaults]\ntimeout = '2s'\n") as machine:
         to = f"kafka://{stage.sink}"

@@ -1,4 +1,4 @@
-"""A real Kafka behind TLS and passwords: who has both gets in, and who has not is told what to mend."""
+"""A real Kafka behind TLS and passwords: a client with both gets in, and any other learns what to fix."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def server() -> KafkaServer:
 
 
 def secured(folder: Path, stage: KafkaStage, server: KafkaServer, *lines: str) -> list[str]:
-    """The options of a stage, by the secure way; the last of several lines for a property counts."""
+    """The options of a stage, for the secure listener; the last of several lines for a property wins."""
     properties = ["security.protocol=SASL_SSL", "sasl.mechanism=PLAIN", f"sasl.username={USER}", *lines]
     with (folder / "kafka.properties").open("a") as file:
         file.writelines(f"{line}\n" for line in properties)
     return [server.secure_address if option == server.address else option for option in stage.options]
 
 
-def test_records_come_and_go_over_tls_with_a_password(tmp_path: Path, server: KafkaServer) -> None:
+def test_records_are_read_and_written_over_tls_with_a_password(tmp_path: Path, server: KafkaServer) -> None:
     stage = KafkaStage(tmp_path, server)
     options = secured(tmp_path, stage, server, f"ssl.ca.location={server.authority}", f"sasl.password={PASSWORD}")
     with Machine(tmp_path, *options, "--gateways", "1", "--log-level", "debug") as machine:
@@ -46,7 +46,7 @@ def test_records_come_and_go_over_tls_with_a_password(tmp_path: Path, server: Ka
     ("gateways", "password", "trusts", "reason"),
     [("1", "wrong-word", True, "Authentication failed"), ("0", PASSWORD, False, "certificate verify failed")],
 )
-def test_who_is_not_let_in_is_told_why(
+def test_a_refused_login_is_reported_with_its_reason(
     tmp_path: Path, server: KafkaServer, gateways: str, password: str, trusts: bool, reason: str
 ) -> None:
     stage = KafkaStage(tmp_path, server)
@@ -56,7 +56,7 @@ def test_who_is_not_let_in_is_told_why(
         event = machine.schedule(f"kafka://{stage.sink}", retry=RETRY)
         until(lambda: reason in _reason(machine), lambda: f"{reason}: {_reason(machine)}")
         until(lambda: reason in str(machine.event(event)), lambda: f"{reason}: {machine.event(event)}")
-        assert machine.call("GET", "/readyz").status == 200, "everything else goes on"
+        assert machine.call("GET", "/readyz").status == 200, "the server has to stay ready"
         assert machine.stop() == 0
         assert password not in machine.log
 

@@ -1,4 +1,4 @@
-"""Loads of unfriendly shapes: herds, backlogs, targets that are down for long, and poison."""
+"""Loads of difficult shapes: herds, backlogs, targets that are down for long, and broken events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def schedule_herd(machine: Machine, events: list[dict[str, object]], tenant: str
 
 
 class Watch:
-    """The largest of what a machine had in memory, seen from outside."""
+    """The maximum number of events in memory of a machine, seen from outside."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -45,7 +45,7 @@ class Watch:
         return True
 
 
-def test_a_herd_fits_into_a_small_memory_and_lets_others_through(tmp_path: Path) -> None:
+def test_a_herd_fits_into_a_small_memory_and_delays_no_other_tenant(tmp_path: Path) -> None:
     with Receiver() as receiver, Machine(tmp_path, *SMALL, config=TENANTS) as machine:
         at = instant(now_ms() + 4_000)
         herd: list[dict[str, object]] = [
@@ -54,25 +54,25 @@ def test_a_herd_fits_into_a_small_memory_and_lets_others_through(tmp_path: Path)
         ]
         schedule_herd(machine, herd, "herd")
         watch = Watch(machine)
-        until(lambda: watch.look() and receiver.counts["/slow/1"] > 500, "the herd has begun")
+        until(lambda: watch.look() and receiver.counts["/slow/1"] > 500, "the first events of the herd are delivered")
         others = [machine.schedule(receiver.url("/ok"), tenant="calm") for _ in range(20)]
         for event_id in others:
             machine.until_status(event_id, "delivered", "calm")
         gone = receiver.counts["/slow/1"]
-        assert gone < HERD, "the herd was gone before anybody else came"
+        assert gone < HERD, "the herd was delivered before the other tenant's event"
         until(
             lambda: watch.look() and receiver.counts["/slow/1"] >= HERD,
             lambda: f"the herd drained, {receiver.counts['/slow/1']}",
         )
-        until(lambda: machine.metric("in_flight") == 0, "nothing under way")
+        until(lambda: machine.metric("in_flight") == 0, "no attempt is in flight")
         assert watch.counted <= 4 * MIB
         assert watch.rss_growth < 120 * MIB
         numbers = [json.loads(each.body)[0] for each in receiver.on("/slow/1")]
-        assert sorted(numbers) == list(range(HERD)), "each came once"
+        assert sorted(numbers) == list(range(HERD)), "each event has to arrive once"
 
 
-def test_a_backlog_goes_out_oldest_first(tmp_path: Path) -> None:
-    """Twenty thousand that became due while nobody was there; to each target the oldest go first."""
+def test_a_backlog_is_delivered_oldest_first(tmp_path: Path) -> None:
+    """Twenty thousand events became due while the server was stopped; each target gets the oldest first."""
     with Receiver() as receiver, Machine(tmp_path, *SMALL, config=TENANTS) as machine:
         first_at = now_ms() + 3_000
         places = list(range(HERD))
@@ -90,18 +90,21 @@ def test_a_backlog_goes_out_oldest_first(tmp_path: Path) -> None:
         until(lambda: now_ms() > first_at + HERD // 20, "all are past due")
         machine.start()
         watch = Watch(machine)
-        until(lambda: watch.look() and receiver.counts["/ok"] >= HERD, lambda: f"all gone, {receiver.counts['/ok']}")
+        until(
+            lambda: watch.look() and receiver.counts["/ok"] >= HERD, lambda: f"all delivered, {receiver.counts['/ok']}"
+        )
         last_epoch = max(each.epoch for each in receiver.received)
         late = [json.loads(each.body) for each in receiver.received if each.epoch == last_epoch]
         for target in (0, 1):
             mine = [place for place in late if place % 2 == target]
             displaced = [abs(here - there) for here, there in zip(mine, sorted(mine), strict=True)]
-            # Oldest first, in steps: an order by chance would be out of place by a third of the whole, on average.
+            # Oldest first, in steps: in a random order, each event would be displaced by a third of the herd, on
+            # average.
             assert sum(displaced) / len(displaced) < HERD / 10
             assert max(mine[: len(mine) // 10]) < HERD / 2
 
 
-def test_a_target_that_was_down_gets_everything_in_order(tmp_path: Path) -> None:
+def test_a_target_that_was_down_gets_all_events_in_order(tmp_path: Path) -> None:
     with Receiver() as receiver, Machine(tmp_path, *SMALL) as machine:
         receiver.go_down()
         events: list[dict[str, object]] = [
@@ -118,7 +121,7 @@ def test_a_target_that_was_down_gets_everything_in_order(tmp_path: Path) -> None
             lambda: watch.look() and len(receiver.received) >= len(events),
             lambda: f"all delivered, {len(receiver.received)}",
         )
-        until(lambda: machine.count("shop", "scheduled") == 0, "nothing scheduled any more")
+        until(lambda: machine.count("shop", "scheduled") == 0, "no event is scheduled any more")
         numbers = [json.loads(each.body)[0] for each in receiver.received]
         assert sorted(numbers) == list(range(len(events)))
         for key in range(7):
@@ -128,7 +131,7 @@ def test_a_target_that_was_down_gets_everything_in_order(tmp_path: Path) -> None
         assert watch.rss_growth < 120 * MIB
 
 
-def test_a_row_that_cannot_be_read_harms_no_neighbour_and_is_set_aside(tmp_path: Path) -> None:
+def test_an_unreadable_row_is_set_aside_and_its_neighbours_are_delivered(tmp_path: Path) -> None:
     with Receiver() as receiver, Machine(tmp_path, "--partitions", "1") as machine:
         at = instant(now_ms() + 3_000)
         ids = machine.schedule_many([{"at": at, "to": receiver.url("/ok"), "payload": n} for n in range(50)])
@@ -148,7 +151,7 @@ GARBAGE = b"\x01\xc1 not an event"
 
 
 def rows(store: Path, prefix: bytes) -> dict[bytes, bytes]:
-    """The rows of a store that nobody has open, by the first byte of their keys."""
+    """The rows of a closed store, by the first byte of their keys."""
     db = Rdict(str(store), Options(raw_mode=True))
     try:
         found: list[tuple[Any, Any]] = list(db.items())
@@ -158,7 +161,7 @@ def rows(store: Path, prefix: bytes) -> dict[bytes, bytes]:
 
 
 def spoil_rows(store: Path, numbers: list[int]) -> list[bytes]:
-    """Put garbage in the place of some events; returns where they lie."""
+    """Replace some events with garbage; returns their keys."""
     places = sorted(rows(store, b"E"))
     db = Rdict(str(store), Options(raw_mode=True))
     try:
@@ -169,7 +172,7 @@ def spoil_rows(store: Path, numbers: list[int]) -> list[bytes]:
         db.close()
 
 
-def test_what_is_too_large_or_no_json_is_refused_and_its_neighbours_are_taken(tmp_path: Path) -> None:
+def test_an_event_that_is_too_large_or_no_json_is_refused_and_its_neighbours_are_accepted(tmp_path: Path) -> None:
     with Receiver() as receiver, Machine(tmp_path, "--max-body", "2MiB") as machine:
         path = "/v1/tenants/shop/events"
         fine = {"in": 0, "to": receiver.url("/ok"), "payload": "fine"}
@@ -186,7 +189,7 @@ def test_what_is_too_large_or_no_json_is_refused_and_its_neighbours_are_taken(tm
         assert {each.path for each in receiver.received} == {"/ok"}
 
 
-def test_an_event_that_crashes_its_receiver_is_given_up_and_harms_no_neighbour(tmp_path: Path) -> None:
+def test_an_event_that_crashes_its_receiver_dies_and_its_neighbours_are_delivered(tmp_path: Path) -> None:
     with Receiver() as receiver, Machine(tmp_path) as machine:
         few = {"max_attempts": 4, "backoff": "10ms", "max_backoff": "20ms"}
         poison = machine.schedule(receiver.url("/close"), b"\xff".hex(), retry=few)

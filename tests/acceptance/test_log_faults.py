@@ -1,4 +1,4 @@
-"""Logs on real servers, while servers, wires and nodes fail."""
+"""Logs on real servers, while servers, connections and nodes fail."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Server = PostgresServer | ZookeeperServer
 
 PATIENCE_S = 60
 ANSWER_S = 1.0
-"""How long these tests let a frozen server take for an answer."""
+"""The limit that these tests set for an answer of a frozen server."""
 MEMBER = "node/1"
 WRITER = (sys.executable, "-m", "tests.acceptance.log_writer")
 HOLDER = (sys.executable, "-m", "tests.acceptance.lease_holder")
@@ -38,14 +38,14 @@ HOLDER = (sys.executable, "-m", "tests.acceptance.lease_holder")
 
 @pytest.fixture(params=[PostgresServer, ZookeeperServer])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A server of the test's own, which it may mistreat."""
+    """A private server that the test may stop, kill or freeze."""
     with shared.had(request.param) as started:
         yield started
 
 
 @pytest.fixture(params=["postgres", "zookeeper"])
 def url(request: pytest.FixtureRequest) -> str:
-    """A new log on a server that is well."""
+    """A new log on a healthy server."""
     if request.param == "postgres":
         return shared.postgres().fresh_schema()
     return shared.zookeeper().fresh_path()
@@ -69,19 +69,19 @@ async def opened(url: str) -> AsyncIterator[Log]:
 
 
 async def insist(call: Callable[[], Awaitable[T]]) -> T:
-    """Try until the log is back, with a pause in between, as a node does; not for ever."""
+    """Repeat a call until the log is back, with a pause in between, as a node does, up to a limit."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
                 return await call()
             except (LogUnavailable, LogUncertain):
-                await asyncio.sleep(0.02)  # That it is back is told by nothing but an answer.
+                await asyncio.sleep(0.02)  # Only an answer shows that the log is back.
 
 
 # Servers
 
 
-def test_a_log_survives_the_death_of_its_server(server: Server) -> None:
+def test_a_log_survives_a_kill_of_its_server(server: Server) -> None:
     async def scenario() -> None:
         async with opened(server.url) as log, opened(server.url) as other:
             acknowledged = [await log.append(b"%d" % number) for number in range(20)]
@@ -102,7 +102,7 @@ def test_a_log_survives_the_death_of_its_server(server: Server) -> None:
             assert [entry.data for entry in entries[:20]] == [b"%d" % number for number in range(20)]
             assert entries[index - 1].data == b"back"
             assert await insist(other.load) == Snapshot(10, b"state")
-            assert not ended.done(), "while the log was away nobody could know that the lease had ended"
+            assert not ended.done(), "the end of the lease cannot be known while the log is unavailable"
             await insist(lambda: log.release(MEMBER))
             await ended
 
@@ -129,7 +129,7 @@ def test_a_frozen_server_leaves_the_outcome_unknown(server: Server) -> None:
     run(scenario())
 
 
-def test_a_lost_answer_is_told_from_a_failure(url: str) -> None:
+def test_a_lost_answer_leaves_the_outcome_unknown(url: str) -> None:
     async def scenario() -> None:
         shared_server = shared.postgres() if url.startswith("postgres") else shared.zookeeper()
         async with Proxy(shared_server.port) as proxy:
@@ -141,7 +141,7 @@ def test_a_lost_answer_is_told_from_a_failure(url: str) -> None:
                     await log.append(b"two")
                 assert proxy.swallowed
                 proxy.heal()
-                # It is there, though nobody was told.
+                # The entry is stored, although its writer got no answer.
                 await direct.wait(1, PATIENCE_S)
                 assert [entry.data for entry in await read_all(direct)] == [b"one", b"two"]
                 assert await insist(lambda: log.append(b"three")) == 3
@@ -149,7 +149,7 @@ def test_a_lost_answer_is_told_from_a_failure(url: str) -> None:
     run(scenario())
 
 
-def test_who_listens_hears_again_after_the_wire_was_cut(url: str) -> None:
+def test_a_follower_gets_new_entries_after_its_connection_was_cut(url: str) -> None:
     async def scenario() -> None:
         shared_server = shared.postgres() if url.startswith("postgres") else shared.zookeeper()
         async with Proxy(shared_server.port) as proxy:
@@ -194,7 +194,7 @@ def test_the_lease_of_a_killed_node_ends(url: str) -> None:
     run(scenario())
 
 
-def test_the_lease_of_a_node_whose_loop_is_stuck_ends(url: str) -> None:
+def test_the_lease_of_a_node_with_a_blocked_loop_ends(url: str) -> None:
     async def scenario() -> None:
         async with opened(url) as log:
             holder = await held(url, 2_000, "stuck")
@@ -208,7 +208,7 @@ def test_the_lease_of_a_node_whose_loop_is_stuck_ends(url: str) -> None:
     run(scenario())
 
 
-def test_logs_and_stores_begin_at_once_in_one_schema() -> None:
+def test_logs_and_stores_can_open_one_schema_at_the_same_time() -> None:
     url = shared.postgres().fresh_schema()
 
     async def scenario() -> None:
@@ -222,7 +222,7 @@ def test_logs_and_stores_begin_at_once_in_one_schema() -> None:
     run(scenario())
 
 
-def test_the_local_log_of_a_killed_process_has_what_it_acknowledged(tmp_path: Path) -> None:
+def test_the_local_log_of_a_killed_process_has_all_acknowledged_entries(tmp_path: Path) -> None:
     url = f"rocksdb:{tmp_path}"
 
     async def scenario() -> None:
@@ -235,7 +235,7 @@ def test_the_local_log_of_a_killed_process_has_what_it_acknowledged(tmp_path: Pa
         await writer.wait()
         async with opened(url) as log:
             entries = await read_all(log)
-            # One more may have been on its way.
+            # One more entry may have been in flight.
             assert acknowledged <= len(entries) <= acknowledged + 1
             assert [entry.data for entry in entries] == [b"%d" % entry.index for entry in entries]
             assert await log.append(b"back") == len(entries) + 1
@@ -243,7 +243,7 @@ def test_the_local_log_of_a_killed_process_has_what_it_acknowledged(tmp_path: Pa
     run(scenario())
 
 
-# What is said
+# Messages
 
 
 @pytest.mark.parametrize(
@@ -251,10 +251,10 @@ def test_the_local_log_of_a_killed_process_has_what_it_acknowledged(tmp_path: Pa
     [
         (lambda server: server.database_url("postgres", password="wr0ng"), "password"),
         (lambda server: server.database_url("nowhere"), "CREATE DATABASE"),
-        (lambda server: server.url + "?schema=x&nonsense=1", "out of the URL"),
+        (lambda server: server.url + "?schema=x&nonsense=1", "from the URL"),
     ],
 )
-def test_what_is_wrong_with_postgresql_is_said(change: Callable[[PostgresServer], str], advice: str) -> None:
+def test_an_unusable_postgresql_is_reported_with_advice(change: Callable[[PostgresServer], str], advice: str) -> None:
     with pytest.raises(LogUnusable, match=advice) as refused:
         run(_open_and_close(change(shared.postgres())))
     assert "wr0ng" not in str(refused.value)
@@ -282,7 +282,7 @@ def _write_node(path: str, content: bytes) -> None:
     client.close()
 
 
-def test_zookeeper_keeps_others_out_where_there_is_a_password() -> None:
+def test_a_zookeeper_log_with_a_password_refuses_other_users() -> None:
     url = shared.zookeeper().fresh_path()
     host = url.removeprefix("zookeeper://")
 

@@ -1,4 +1,4 @@
-"""Logs of real processes for machines to read: every line of the engine's process and of its gateways is JSON."""
+"""Logs of real processes in JSON: every line of the engine's process and of its gateways is a JSON document."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.acceptance.processes import CommandLine, ServerProcess
 
 
-def test_every_line_is_a_document(tmp_path: Path) -> None:
+def test_every_log_line_is_a_json_document(tmp_path: Path) -> None:
     with ServerProcess(tmp_path, "--log-format", "json", "--node", "n1", "--gateways", "1") as server:
         assert CommandLine(server.url)("schedule", "{}", "--to", "queue:mail", "--id", "one", "--in", "1h").code == 0
         assert CommandLine(server.url)("cancel", "one").code == 0

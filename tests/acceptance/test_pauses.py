@@ -1,7 +1,7 @@
 """Pauses on real servers: through kill -9 and restarts, with gateways, on all nodes of a cluster, and for workers.
 
-That something does not happen is seen by what happens meanwhile: another tenant sends to the same receiver, and what
-was due before its events would have come first.
+A test sees that paused events wait by other deliveries: another tenant sends to the same receiver, and events that were
+due earlier would have arrived before those.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def resume(machine: Machine, what: str, name: str | None = None) -> None:
 
 
 def passes(machine: Machine, receiver: Receiver, name: str) -> None:
-    """Another tenant's event comes and goes, and with it the time in which others would have gone out."""
+    """Deliver another tenant's event, and with it pass the time in which paused events would have been delivered."""
     for path in (f"/{name}/{number}" for number in range(3)):
         machine.schedule(receiver.url(path), tenant="bank")
         until(partial(receiver.on, path), "the other tenant's event arrives")
@@ -54,7 +54,7 @@ def of_shop(receiver: Receiver) -> list[Received]:
 
 
 @pytest.mark.parametrize(("what", "options"), [("tenant", ()), ("key", ()), ("target", ("--gateways", "1"))])
-def test_a_pause_outlives_kills_and_everything_goes_on_in_order(
+def test_a_pause_survives_kills_and_delivery_resumes_in_order(
     tmp_path: Path, what: str, options: tuple[str, ...]
 ) -> None:
     with Receiver() as receiver, Machine(tmp_path, *options) as machine:
@@ -73,7 +73,7 @@ def test_a_pause_outlives_kills_and_everything_goes_on_in_order(
         passes(machine, receiver, "before")
         machine.kill()
         machine.start()
-        assert machine.call("GET", PAUSES).json["pauses"] == [made], "whoever starts knows it before it answers"
+        assert machine.call("GET", PAUSES).json["pauses"] == [made], "the server answered before it knew of the pause"
         machine.schedule_many(batch(count))
         passes(machine, receiver, "after")
         assert of_shop(receiver) == []
@@ -81,7 +81,7 @@ def test_a_pause_outlives_kills_and_everything_goes_on_in_order(
         resume(machine, what, name)
         until(lambda: len(of_shop(receiver)) == 2 * count, "everything arrives")
         got = of_shop(receiver)
-        assert {each.attempt for each in got} == {1}, "no attempt was used up"
+        assert {each.attempt for each in got} == {1}, "the pause used up an attempt"
         assert sorted(int(each.body) for each in got) == list(range(2 * count))
         if what == "key":
             assert [int(each.body) for each in got] == list(range(2 * count))
@@ -89,7 +89,7 @@ def test_a_pause_outlives_kills_and_everything_goes_on_in_order(
         assert machine.stop() == 0
 
 
-def test_a_pause_with_an_end_ends_by_itself_also_after_a_kill(tmp_path: Path) -> None:
+def test_a_pause_with_an_end_ends_by_itself_even_after_a_kill(tmp_path: Path) -> None:
     with Receiver() as receiver, Machine(tmp_path) as machine:
         until_at = parse_instant(pause(machine, "tenant", **{"for": "3s"}).json["until"])
         machine.schedule(receiver.url("/ok"))
@@ -101,14 +101,16 @@ def test_a_pause_with_an_end_ends_by_itself_also_after_a_kill(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("options", [(), ("--gateways", "1")])
-def test_a_paused_queue_gives_nothing_and_workers_are_woken(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_a_paused_queue_leases_nothing_and_its_end_wakes_workers(tmp_path: Path, options: tuple[str, ...]) -> None:
     lease = "/v1/tenants/shop/queues/work/lease"
     with Machine(tmp_path, *options) as machine:
         for number in range(3):
             machine.schedule("queue:work", number)
-        held = until(lambda: machine.call("POST", lease, {"limit": 1, "wait": "5s"}).json["events"], "one is leased")
+        held = until(
+            lambda: machine.call("POST", lease, {"limit": 1, "wait": "5s"}).json["events"], "one event is leased"
+        )
         pause(machine, "queue", "work")
-        assert machine.metric('pauses{what="queue"}') == 1 or options, "a gateway's figures are a moment old"
+        assert machine.metric('pauses{what="queue"}') == 1 or options, "without gateways the pause is counted at once"
         assert machine.call("POST", lease, {"limit": 10, "wait": "300ms"}).json["events"] == []
         token = held[0]["lease"]
         done = machine.call("POST", "/v1/tenants/shop/queues/work/ack", {"leases": [token]})
@@ -124,7 +126,7 @@ def test_a_paused_queue_gives_nothing_and_workers_are_woken(tmp_path: Path, opti
         assert [event["payload"] for event in polled[0].json["events"]] == [1, 2]
 
 
-def test_what_is_paused_at_one_node_waits_at_all(tmp_path: Path) -> None:
+def test_a_pause_set_at_one_node_applies_on_all_nodes(tmp_path: Path) -> None:
     with Receiver() as receiver, Fleet(tmp_path, shared.postgres().fresh_schema(), "--lease", "1s") as fleet:
         fleet.add("n1")
         fleet.grow("n2", "n3")
@@ -132,7 +134,9 @@ def test_what_is_paused_at_one_node_waits_at_all(tmp_path: Path) -> None:
         host = host_of(receiver)
         assert "unheard" not in pause(fleet.nodes["n1"], "target", host).json
         for node in fleet.nodes.values():
-            assert len(node.call("GET", PAUSES).json["pauses"]) == 1, "all know it when the answer is there"
+            assert len(node.call("GET", PAUSES).json["pauses"]) == 1, (
+                "a node did not know of the pause when it was acknowledged"
+            )
         assert fleet.view("n3")["pauses"] == 1
         for number in range(90):
             node = fleet.nodes[NAMES[number % 3]]

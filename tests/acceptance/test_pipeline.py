@@ -16,7 +16,7 @@ AHEAD = 300
 DAY_MS = 86_400_000
 
 
-def test_everything_comes_out_once_and_in_order_through_faults_in_every_part(tmp_path: Path) -> None:
+def test_each_record_comes_out_once_and_in_order_despite_faults_in_every_part(tmp_path: Path) -> None:
     broker = shared.fragile_kafka()
     stage = KafkaStage(tmp_path, broker)
     with shared.had(CassandraServer) as database:
@@ -35,7 +35,7 @@ def test_everything_comes_out_once_and_in_order_through_faults_in_every_part(tmp
             stage.write(100, keys=20)
             database.resume()
 
-            fleet.add("n4")  # The partitions of topics, and those of the store, are shared out anew.
+            fleet.add("n4")  # The partitions of the topics and of the store are redistributed.
             stage.write(200, keys=20)
 
             broker.kill()
@@ -44,7 +44,7 @@ def test_everything_comes_out_once_and_in_order_through_faults_in_every_part(tmp
 
             stage.judge(restarts=20, is_disturbed=True)
             stage.until_read(AHEAD)
-            # What is ahead is all there, once, and nothing of it was touched.
+            # All events that are due later are stored, once, and unchanged.
             assert fleet.nodes["n4"].count("ahead", "scheduled") == AHEAD
             assert fleet.nodes["n4"].count("default", "dead") == 0
 

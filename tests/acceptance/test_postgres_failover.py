@@ -1,5 +1,5 @@
-"""A database that fails over to its standby, and one that has no connections left, under a cluster at work: everything
-goes on by itself, and nothing that was acknowledged is lost.
+"""A database that fails over to its standby, and one that has no connections left, under a working cluster: the cluster
+recovers by itself, and no acknowledged event is lost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def config(tmp_path: Path) -> str:
 
 @pytest.fixture
 def pair() -> Iterator[tuple[PostgresServer, StandbyServer]]:
-    """A primary, and a standby that has to have every commit before the primary acknowledges it."""
+    """A primary, and a standby that must have every commit before the primary acknowledges it."""
     with ExitStack() as running:
         primary = running.enter_context(shared.had(PostgresServer))
         standby = running.enter_context(StandbyServer(primary))
@@ -50,28 +50,28 @@ def judge(load: Load, fleet: Fleet, receiver: Receiver) -> None:
         assert "Traceback" not in machine.log, machine.log
 
 
-def test_a_standby_that_takes_over_has_everything(
+def test_a_promoted_standby_has_all_acknowledged_events(
     tmp_path: Path, config: str, pair: tuple[PostgresServer, StandbyServer]
 ) -> None:
     primary, standby = pair
-    # The standby is named first: whoever takes the first that answers would get one that takes no writes.
+    # The standby is named first: a client that takes the first server that answers would get one that refuses writes.
     hosts = f"127.0.0.1:{standby.port},127.0.0.1:{primary.port}"
     url = primary.url.replace(f"127.0.0.1:{primary.port}", hosts)
     store = f"{url}?schema=everbell&target_session_attrs=read-write"
     with Receiver(1) as receiver, Fleet(tmp_path, store, "--lease", "1s", "--config", config) as fleet:
         fleet.grow(*NODES)
-        load = Load(fleet, receiver, SHAPE, 1)  # type: ignore[arg-type]  # To a load a fleet is a machine.
+        load = Load(fleet, receiver, SHAPE, 1)  # type: ignore[arg-type]  # A load uses a fleet as a machine.
         load.start()
         load.until_acknowledged(EVENTS // 3)
         primary.kill()
         fleet.disturbances += len(NODES)
-        until(lambda: _refuses(fleet.nodes["n1"]), "refused while nobody takes writes")
+        until(lambda: _refuses(fleet.nodes["n1"]), "events are refused while no server accepts writes")
         standby.promote()
         judge(load, fleet, receiver)
         fleet.until_balanced(*NODES)
 
 
-def test_a_database_without_connections_left_is_waited_for(tmp_path: Path, config: str) -> None:
+def test_a_cluster_waits_for_a_database_without_free_connections(tmp_path: Path, config: str) -> None:
     server = shared.postgres()
     server.execute("CREATE ROLE thrifty LOGIN PASSWORD 'thrifty'")
     server.execute("CREATE SCHEMA of_thrifty AUTHORIZATION thrifty")
@@ -84,14 +84,14 @@ def test_a_database_without_connections_left_is_waited_for(tmp_path: Path, confi
         server.execute("ALTER ROLE thrifty CONNECTION LIMIT 0")
         server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'thrifty'")
         fleet.disturbances += len(NODES)
-        until(lambda: _refuses(fleet.nodes["n1"]), "refused while there are no connections")
+        until(lambda: _refuses(fleet.nodes["n1"]), "events are refused while there are no connections")
         server.execute("ALTER ROLE thrifty CONNECTION LIMIT -1")
         judge(load, fleet, receiver)
         fleet.until_balanced(*NODES)
 
 
 def _refuses(machine: Machine) -> bool:
-    """Whether new events are refused, with when to come again."""
+    """Whether new events are refused, with a Retry-After header."""
     answer = machine.call("POST", "/v1/tenants/other/events", {"to": "queue:none", "in": "1d"})
     assert answer.status in (201, 503), answer
     return answer.status == 503 and int(answer.headers["retry-after"]) > 0

@@ -1,7 +1,7 @@
-"""The PostgreSQL store beside a database that is lost, killed, frozen, full of others or read-only.
+"""The PostgreSQL store with a database that is lost, killed, frozen, out of connections or read-only.
 
-Each test compares what the store said with what is there: an apply that returned was made, once, and one that raised
-was not made and never will be.
+Each test compares the answers of the store with its content: an apply that returned was stored, once, and one that
+raised was not stored and never will be.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import pytest
 
 from everbell.core.event import Event
 from everbell.errors import EverbellError, Fenced, StoreUnavailable, StoreUnusable
-from everbell.stores import postgres_schema
 from everbell.stores.port import Add, Change
-from everbell.stores.postgres import PostgresStore
-from everbell.stores.postgres_address import read_address
-from everbell.stores.postgres_link import connect
-from everbell.stores.postgres_write import COPIED_MIN, Operation, copy
-from everbell.stores.table_batch import Batch
+from everbell.stores.postgres import schema as postgres_schema
+from everbell.stores.postgres.address import read_address
+from everbell.stores.postgres.connection import connect
+from everbell.stores.postgres.store import PostgresStore
+from everbell.stores.postgres.write import COPIED_MIN, Operation, copy
+from everbell.stores.table_writes import TableWrites
+from everbell.stores.write_path import WritePath
 from tests.conformance.stores import NOW, PARTITIONS, event, finish, page_all
 from tests.services import shared
 from tests.services.fates import Fate, FatefulProxy
@@ -34,19 +35,19 @@ T = TypeVar("T")
 
 FAR = NOW + 10**12
 LARGE = COPIED_MIN + 50
-"""How many events are copied in, so that BEGIN, COPY and COMMIT are requests of their own."""
+"""Enough events for COPY, so that BEGIN, COPY and COMMIT are separate requests."""
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    """One that may be harmed; every test leaves it running."""
+    """A server that may be stopped and killed; every test leaves it running."""
     with shared.had(PostgresServer) as started:
         yield started
 
 
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[PostgresStore]:
-    # In a thread, for a proxy may have to answer meanwhile.
+    # In a thread, because a proxy may have to answer meanwhile.
     store = await asyncio.to_thread(PostgresStore, url, partitions=PARTITIONS)
     try:
         yield store
@@ -66,7 +67,7 @@ def some(first: int, count: int = 1) -> list[Change]:
 
 
 async def stored(store: PostgresStore) -> set[int]:
-    """The sequences of all events that are there."""
+    """The sequences of all stored events."""
     found: list[Event] = []
     for partition in range(PARTITIONS):
         found += (await page_all(store, partition, FAR, 1_000))[0]
@@ -79,13 +80,13 @@ PATIENCE_S = 60
 
 
 async def eventually(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask until the store is there again, with a pause in between, as a client does; not for ever."""
+    """Repeat a call until the store is back, with a pause in between, as a client does, up to a limit."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
                 return await ask()
             except StoreUnavailable:
-                await asyncio.sleep(0.02)  # That it is back is told by nothing but an answer.
+                await asyncio.sleep(0.02)  # Only an answer shows that the store is back.
 
 
 def through(url: str, server: PostgresServer, proxy: FatefulProxy) -> str:
@@ -95,7 +96,7 @@ def through(url: str, server: PostgresServer, proxy: FatefulProxy) -> str:
 # Opening
 
 
-def test_many_may_open_an_empty_database_at_once() -> None:
+def test_many_stores_may_open_an_empty_database_at_once() -> None:
     url = shared.postgres().fresh_schema()
     with ThreadPoolExecutor(6) as threads:
         stores = list(threads.map(lambda _: PostgresStore(url, partitions=PARTITIONS), range(6)))
@@ -110,7 +111,7 @@ def test_a_store_keeps_its_number_of_partitions() -> None:
         PostgresStore(url, partitions=16)
 
 
-def test_an_older_format_is_brought_up_to_date_once_by_whoever_is_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_store_that_opens_an_older_format_upgrades_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     url = shared.postgres().fresh_schema()
     PostgresStore(url, partitions=PARTITIONS)
     script = postgres_schema._script
@@ -148,13 +149,13 @@ def test_a_newer_format_is_refused() -> None:
         PostgresStore(url)
 
 
-def test_whoever_cannot_open_learns_why_and_no_password(port: int) -> None:
+def test_a_failed_open_says_why_and_reveals_no_password(port: int) -> None:
     server = shared.postgres()
     wrong = {
-        server.database_url("postgres", password="mistaken"): "password is wrong",
+        server.database_url("postgres", password="mistaken"): "correct the password",
         server.database_url("missing"): "CREATE DATABASE",
         server.url.replace(f":{server.port}/", f":{port}/"): "check that it runs",
-        server.url + "?colour=red": "take the option out",
+        server.url + "?colour=red": "remove this option",
         server.url + "?sslmode=nonsense": "URL or the environment",
     }
     for url, advice in wrong.items():
@@ -164,7 +165,7 @@ def test_whoever_cannot_open_learns_why_and_no_password(port: int) -> None:
             assert secret not in str(refused.value)
 
 
-def test_a_user_who_may_not_make_a_schema_is_told_what_to_grant() -> None:
+def test_a_user_without_permission_to_create_a_schema_learns_the_missing_grant() -> None:
     server = shared.postgres()
     server.execute("CREATE ROLE guest LOGIN PASSWORD 'guest'")
     url = f"postgresql://guest:guest@127.0.0.1:{server.port}/postgres?schema=of_guest"
@@ -174,7 +175,7 @@ def test_a_user_who_may_not_make_a_schema_is_told_what_to_grant() -> None:
     assert PostgresStore(url, partitions=PARTITIONS).partitions == PARTITIONS
 
 
-def test_a_database_that_starts_later_is_waited_for(server: PostgresServer) -> None:
+def test_a_store_waits_for_a_database_that_starts_later(server: PostgresServer) -> None:
     url = server.fresh_schema()
     server.stop()
     with ThreadPoolExecutor(1) as thread:
@@ -192,7 +193,7 @@ def test_of_several_hosts_the_one_that_answers_is_used(port: int) -> None:
 # Owners
 
 
-def test_a_zombie_is_refused_and_told_where() -> None:
+def test_a_replaced_owner_is_refused_and_learns_the_partition() -> None:
     async def scenario() -> None:
         url = shared.postgres().fresh_schema()
         async with opened(url) as old, opened(url) as new:
@@ -200,7 +201,7 @@ def test_a_zombie_is_refused_and_told_where() -> None:
             await old.apply(some(1, 8), epochs)
             taken = {1: 7, 2: 7}
             sequence = await new.raise_fence(taken)
-            assert sequence >= 1 << 32, "higher than whatever the old owner may still use"
+            assert sequence >= 1 << 32, "the sequence must be higher than any that the old owner may still use"
             for count in (1, LARGE):
                 with pytest.raises(Fenced) as refused:
                     await old.apply([Add(event(9 + n, partition=2)) for n in range(count)], epochs)
@@ -214,8 +215,8 @@ def test_a_zombie_is_refused_and_told_where() -> None:
     asyncio.run(scenario())
 
 
-def test_whoever_stops_in_the_middle_of_a_transaction_does_not_keep_the_partitions() -> None:
-    """The client is cut off between the last change and the COMMIT, and the server does not learn of it."""
+def test_a_client_that_is_cut_off_inside_a_transaction_does_not_keep_its_partitions() -> None:
+    """The client is cut off between the last change and the COMMIT, and the server does not notice."""
 
     async def scenario() -> None:
         server = shared.postgres()
@@ -224,7 +225,8 @@ def test_whoever_stops_in_the_middle_of_a_transaction_does_not_keep_the_partitio
             epochs = await owning(old)
             holds = proxy.once(Fate.HOLD, b"COMMIT")
             apply = asyncio.create_task(old.apply(some(1, LARGE), epochs))
-            # Whoever takes the partitions before the transaction has begun refuses it, which is another story.
+            # If the partitions were taken before the transaction began, it would be refused, and the test would prove
+            # nothing.
             await asyncio.wait_for(holds.wait(), PATIENCE_S)
             await new.raise_fence(dict.fromkeys(range(PARTITIONS), 9))
             with pytest.raises(StoreUnavailable):
@@ -235,15 +237,15 @@ def test_whoever_stops_in_the_middle_of_a_transaction_does_not_keep_the_partitio
     asyncio.run(scenario())
 
 
-def test_whoever_takes_partitions_waits_for_what_is_about_to_be_made_there() -> None:
+def test_taking_partitions_waits_for_running_transactions_of_the_old_owner() -> None:
     async def scenario() -> None:
         url = shared.postgres().fresh_schema()
         async with opened(url) as old, opened(url) as new:
             epochs = await owning(old)
-            batch = Batch(some(1), {}, {})
-            batch.fill(0, 1)
+            path = WritePath(some(1), TableWrites({}, {}))
+            path.make(0, 1)
             connection = await connect(read_address(url))
-            await copy(connection, batch, Operation(1, 1, epochs, is_relaxed=False))
+            await copy(connection, path.layout, Operation(1, 1, epochs, is_relaxed=False))
             taking = asyncio.create_task(new.raise_fence(dict.fromkeys(range(PARTITIONS), 9)))
             waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
             administrator = await asyncpg.connect(shared.postgres().url)
@@ -258,7 +260,7 @@ def test_whoever_takes_partitions_waits_for_what_is_about_to_be_made_there() -> 
     asyncio.run(scenario())
 
 
-def test_two_nodes_cannot_take_the_same_id() -> None:
+def test_two_nodes_cannot_store_the_same_id() -> None:
     async def scenario() -> None:
         url = shared.postgres().fresh_schema()
         async with opened(url) as one, opened(url) as other:
@@ -271,7 +273,7 @@ def test_two_nodes_cannot_take_the_same_id() -> None:
                 answers = await asyncio.gather(
                     one.apply([Add(mine)], {0: 1, 1: 1}), other.apply([Add(theirs)], {2: 2, 3: 2})
                 )
-                assert sum(map(len, answers)) == 1, "exactly one is refused"
+                assert sum(map(len, answers)) == 1, "exactly one of the two must be refused"
                 winner = theirs if answers[0] else mine
                 refused += [refusal.existing for answer in answers for refusal in answer.values()]
                 assert refused[-1] == winner
@@ -301,7 +303,7 @@ def test_a_lost_answer_is_looked_up(count: int, marker: bytes) -> None:
 
 
 @pytest.mark.parametrize(("count", "marker"), [(1, b""), (LARGE, b"BEGIN"), (LARGE, b"COPY"), (LARGE, b"COMMIT")])
-def test_a_lost_request_was_not_made(count: int, marker: bytes) -> None:
+def test_a_lost_request_is_not_stored(count: int, marker: bytes) -> None:
     async def scenario() -> None:
         server = shared.postgres()
         async with FatefulProxy(server.port) as proxy, opened(through(server.fresh_schema(), server, proxy)) as store:
@@ -319,7 +321,7 @@ def test_a_lost_request_was_not_made(count: int, marker: bytes) -> None:
 
 
 @pytest.mark.parametrize(("count", "marker"), [(1, b""), (LARGE, b"COMMIT")])
-def test_a_request_that_arrives_after_it_was_given_up_is_not_made(count: int, marker: bytes) -> None:
+def test_a_request_that_arrives_after_it_was_given_up_is_not_stored(count: int, marker: bytes) -> None:
     async def scenario() -> None:
         server = shared.postgres()
         async with FatefulProxy(server.port) as proxy, opened(through(server.fresh_schema(), server, proxy)) as store:
@@ -377,7 +379,7 @@ def test_a_session_that_an_administrator_ends_is_replaced() -> None:
 
 
 async def _write_through(server: PostgresServer, harm: Callable[[], object], count: int) -> None:
-    """Write while the server is harmed, and compare what was said with what is there."""
+    """Write while the server is disturbed, and compare the answers with the stored events."""
     async with opened(server.fresh_schema()) as store:
         epochs = await owning(store)
         made: set[int] = set()
@@ -396,7 +398,7 @@ async def _write_through(server: PostgresServer, harm: Callable[[], object], cou
             except StoreUnavailable:
                 refusals += 1
                 assert monotonic() < deadline_s, f"{len(made)} stored, and {refusals} refusals in {PATIENCE_S} s"
-                # Not to spin while the database is away; the next write says when it is back.
+                # Do not spin while the database is unavailable; the next write shows when it is back.
                 await asyncio.sleep(0.01)
         await harming
         assert await eventually(lambda: stored(store)) == made
@@ -418,7 +420,7 @@ def test_a_kill_under_load_loses_nothing(server: PostgresServer, count: int) -> 
 
 
 @pytest.mark.parametrize("count", [1, LARGE])
-def test_a_server_that_does_not_answer_is_left_and_found_again(
+def test_a_store_leaves_a_server_that_does_not_answer_and_returns_to_it(
     server: PostgresServer, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
@@ -426,15 +428,15 @@ def test_a_server_that_does_not_answer_is_left_and_found_again(
             epochs = await owning(store)
             await store.apply(some(1), epochs)
             server.pause()
-            # Only from now on: before, an answer that takes its time on a busy machine is an answer all the same.
-            monkeypatch.setattr("everbell.stores.postgres_operation.ANSWER_S", 0.1)
+            # Only from now on: before this, a slow answer on a busy machine must still count as an answer.
+            monkeypatch.setattr("everbell.stores.postgres.operation.ANSWER_S", 0.1)
             apply = asyncio.create_task(store.apply(some(2, count), epochs))
             if count == 1:
                 await asyncio.wait([apply], timeout=0.3)
-                assert not apply.done(), "nobody can know before the server is back"
+                assert not apply.done(), "the outcome cannot be known before the server is back"
             else:
                 with pytest.raises(StoreUnavailable):
-                    await apply  # There was no COMMIT: it is certain.
+                    await apply  # There was no COMMIT, so the outcome is certain.
             monkeypatch.undo()
             server.resume()
             try:
@@ -447,10 +449,10 @@ def test_a_server_that_does_not_answer_is_left_and_found_again(
     asyncio.run(scenario())
 
 
-# A server that is there, and refuses
+# A server that answers, and refuses
 
 
-def test_out_of_connections_is_no_reason_to_end() -> None:
+def test_a_store_without_free_connections_waits_and_recovers() -> None:
     async def scenario() -> None:
         server = shared.postgres()
         server.execute("CREATE ROLE narrow LOGIN PASSWORD 'narrow' CONNECTION LIMIT 1")
@@ -468,7 +470,7 @@ def test_out_of_connections_is_no_reason_to_end() -> None:
     asyncio.run(scenario())
 
 
-def test_a_server_that_becomes_read_only_is_waited_for(server: PostgresServer) -> None:
+def test_a_store_waits_while_its_server_is_read_only(server: PostgresServer) -> None:
     async def scenario() -> None:
         administrator = await asyncpg.connect(server.url)
         await administrator.execute("SET default_transaction_read_only = off")
@@ -492,7 +494,7 @@ def test_a_server_that_becomes_read_only_is_waited_for(server: PostgresServer) -
 
 
 async def until_refused(store: PostgresStore, epochs: dict[int, int]) -> set[int]:
-    """Write until the store is away: a session hears of new settings when it likes. Returns what was made."""
+    """Write until the store refuses, because a session notices new settings late. Returns the stored sequences."""
     made: set[int] = set()
     while True:
         try:
@@ -502,8 +504,8 @@ async def until_refused(store: PostgresStore, epochs: dict[int, int]) -> set[int
         made.add(len(made) + 1)
 
 
-def test_only_tenants_who_accept_it_do_not_wait_for_the_disk(server: PostgresServer) -> None:
-    """A standby that never comes makes every commit wait that waits for anything."""
+def test_only_tenants_that_accept_the_risk_do_not_wait_for_the_disk(server: PostgresServer) -> None:
+    """A synchronous standby that does not exist delays every commit that waits for a standby."""
 
     async def scenario() -> None:
         url = server.fresh_schema()
@@ -533,8 +535,8 @@ def test_only_tenants_who_accept_it_do_not_wait_for_the_disk(server: PostgresSer
 # Reads
 
 
-def test_made_ids_are_never_looked_up() -> None:
-    """By PostgreSQL's own statistics: the only rows that are found by an index are those that go."""
+def test_generated_ids_are_never_looked_up() -> None:
+    """By PostgreSQL's own statistics: an index finds only those rows that are deleted."""
 
     async def scenario() -> None:
         server = shared.postgres()
@@ -554,7 +556,7 @@ def test_made_ids_are_never_looked_up() -> None:
         )
         tables: dict[str, Any] = {"records": {"n_tup_ins": 0}}
         async with asyncio.timeout(PATIENCE_S):
-            while tables["records"]["n_tup_ins"] != 2_000:  # The server writes its statistics down with a delay.
+            while tables["records"]["n_tup_ins"] != 2_000:  # The server publishes its statistics with a delay.
                 tables = {row["relname"]: row for row in await administrator.fetch(statistics, url.rpartition("=")[2])}
         assert tables["scheduled"]["idx_scan"] == tables["scheduled"]["n_tup_del"] == 2_000
         for name in ("records", "ids", "waiting", "dead", "heads"):
@@ -564,8 +566,8 @@ def test_made_ids_are_never_looked_up() -> None:
     asyncio.run(scenario())
 
 
-def test_a_table_that_was_empty_when_it_was_analysed_is_found_by_its_index_all_the_same() -> None:
-    """By PostgreSQL's own statistics: what it believed of the table must not make it compare all with all."""
+def test_a_table_that_was_analysed_while_empty_is_still_read_by_its_index() -> None:
+    """By PostgreSQL's own statistics: outdated estimates of the table must not make it compare all rows with all."""
 
     async def scenario() -> None:
         server = shared.postgres()
@@ -586,7 +588,7 @@ def test_a_table_that_was_empty_when_it_was_analysed_is_found_by_its_index_all_t
         )
         row: Any = {"n_tup_del": 0}
         async with asyncio.timeout(PATIENCE_S):
-            while row["n_tup_del"] != 4_000:  # The server writes its statistics down with a delay.
+            while row["n_tup_del"] != 4_000:  # The server publishes its statistics with a delay.
                 row = await administrator.fetchrow(statistics, schema)
         assert row["idx_scan"] == 4_000
         await administrator.close()

@@ -1,5 +1,4 @@
-"""A server on PostgreSQL whose database goes away: users are told to come back, and nothing that was acknowledged is
-lost."""
+"""A server on PostgreSQL with an unavailable database: users are told to retry, and no acknowledged event is lost."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ def ask(machine: Machine, receiver: Receiver) -> Answer:
     return machine.call("POST", "/v1/tenants/shop/events", event)
 
 
-def test_while_the_database_is_away_users_are_told_to_come_back(tmp_path: Path, server: PostgresServer) -> None:
+def test_while_the_database_is_unavailable_requests_get_a_retry_after(tmp_path: Path, server: PostgresServer) -> None:
     with Receiver() as receiver, Machine(tmp_path, "--store", server.fresh_schema()) as machine:
         assert ask(machine, receiver).status == 201
         server.stop()
@@ -49,7 +48,7 @@ def test_while_the_database_is_away_users_are_told_to_come_back(tmp_path: Path, 
         assert not any(secret in machine.log for secret in (PASSWORD, quote(PASSWORD, safe="")))
 
 
-def test_while_the_database_does_not_answer_only_those_wait_whom_it_was_asked_for(
+def test_while_the_database_does_not_answer_only_requests_that_need_it_wait(
     tmp_path: Path, server: PostgresServer
 ) -> None:
     with Receiver() as receiver, Machine(tmp_path, "--store", server.fresh_schema()) as machine:
@@ -67,7 +66,7 @@ def test_while_the_database_does_not_answer_only_those_wait_whom_it_was_asked_fo
 
 
 @pytest.mark.parametrize("harm", ["restart", "kill", "pause"])
-def test_what_was_acknowledged_arrives_whatever_becomes_of_the_database(
+def test_acknowledged_events_arrive_despite_any_fault_of_the_database(
     tmp_path: Path, server: PostgresServer, harm: str
 ) -> None:
     with Receiver(1) as receiver, Machine(tmp_path, "--store", server.fresh_schema()) as machine:
@@ -85,12 +84,12 @@ def test_what_was_acknowledged_arrives_whatever_becomes_of_the_database(
                 server.resume()
         load.finish()
         load.drain()
-        # The log is in the same database: a lease that could not be renewed meanwhile is a hand-over to itself.
+        # The log is in the same database: a node whose lease could not be renewed meanwhile hands over to itself.
         assert [wrong for wrong in load.violations() if not wrong.endswith("epochs")] == []
         assert machine.stop() == 0
 
 
-def test_a_killed_node_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_killed_node_continues_after_a_restart(tmp_path: Path) -> None:
     with Receiver(2) as receiver, Machine(tmp_path, "--store", shared.postgres().fresh_schema()) as machine:
         load = Load(machine, receiver, Shape(EVENTS), 2)
         load.start()
@@ -103,8 +102,8 @@ def test_a_killed_node_goes_on_where_it_was(tmp_path: Path) -> None:
         assert machine.stop() == 0
 
 
-def test_in_the_steady_state_nothing_is_read_back(tmp_path: Path) -> None:
-    """By PostgreSQL's own statistics: rows are found only where they go, and where a page looks for what comes next."""
+def test_in_the_steady_state_no_event_is_read_back(tmp_path: Path) -> None:
+    """By PostgreSQL's own statistics: an index finds only rows that are deleted, and the first row of the next page."""
     server, count = shared.postgres(), 1_000
     url = server.fresh_schema()
     with Receiver() as receiver, Machine(tmp_path, "--store", url) as machine:
@@ -119,7 +118,7 @@ def test_in_the_steady_state_nothing_is_read_back(tmp_path: Path) -> None:
 
 
 async def _statistics(server: PostgresServer, schema: str, count: int) -> dict[str, Any]:
-    """What the server counted, as soon as it has written down that so many events came and went."""
+    """The server's statistics, as soon as they include `count` events that were stored and deleted."""
     administrator = await asyncpg.connect(server.url)
     async with asyncio.timeout(PATIENCE_S):
         while True:

@@ -1,4 +1,6 @@
-"""Receivers of all kinds: what they are sent, what their answers mean, and that a bad one is nobody else's trouble."""
+"""Receivers of all kinds: the requests that they get, the meaning of their answers, and that a bad receiver delays no
+other.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 406, 410, 411, 413, 415, 418, 422, 426, 451, 499])
-def test_a_no_for_good_is_not_asked_again(receiver: Receiver, machine: Machine, status: int) -> None:
+def test_a_permanent_refusal_is_not_retried(receiver: Receiver, machine: Machine, status: int) -> None:
     event_id = machine.schedule(receiver.url(f"/status/{status}"), retry=THREE)
     event = machine.until_status(event_id, "dead")
     assert [attempt["code"] for attempt in event["attempts"]] == [status]
@@ -58,7 +60,9 @@ def test_a_no_for_good_is_not_asked_again(receiver: Receiver, machine: Machine, 
 @pytest.mark.parametrize(
     "status", [408, 409, 425, 429, 500, 501, 502, 503, 504, 507, 599, 300, 301, 302, 304, 307, 308]
 )
-def test_not_now_is_asked_exactly_as_often_as_allowed(receiver: Receiver, machine: Machine, status: int) -> None:
+def test_a_temporary_refusal_is_retried_exactly_as_often_as_allowed(
+    receiver: Receiver, machine: Machine, status: int
+) -> None:
     event_id = machine.schedule(receiver.url(f"/status/{status}"), retry=THREE)
     event = machine.until_status(event_id, "dead")
     assert [attempt["code"] for attempt in event["attempts"]] == [status] * 3
@@ -71,7 +75,7 @@ def test_any_2xx_is_success(receiver: Receiver, machine: Machine, status: int) -
     assert [attempt["code"] for attempt in event["attempts"]] == [status]
 
 
-def test_success_after_failures(receiver: Receiver, machine: Machine) -> None:
+def test_an_event_is_delivered_after_failed_attempts(receiver: Receiver, machine: Machine) -> None:
     event_id = machine.schedule(receiver.url("/fail/2/500"), retry=THREE)
     event = machine.until_status(event_id, "delivered")
     assert [attempt["result"] for attempt in event["attempts"]] == ["failed", "failed", "delivered"]
@@ -104,7 +108,9 @@ def test_redirects_are_not_followed(receiver: Receiver, machine: Machine) -> Non
         ("/huge", "delivered", ""),
     ],
 )
-def test_bad_answers(receiver: Receiver, machine: Machine, path: str, result: str, reason: str) -> None:
+def test_a_bad_answer_ends_the_attempt_with_its_reason(
+    receiver: Receiver, machine: Machine, path: str, result: str, reason: str
+) -> None:
     event_id = machine.schedule(receiver.url(path), retry=THREE | {"max_attempts": 2})
     event = machine.until_status(event_id, "delivered" if result == "delivered" else "dead")
     attempts = [attempt["result"] for attempt in event["attempts"]]
@@ -118,17 +124,17 @@ def test_a_response_without_end_is_cut_off(receiver: Receiver, machine: Machine)
     ids = machine.schedule_many([{"in": 0, "to": receiver.url("/huge"), "retry": THREE}] * 32)
     for event_id in ids:
         machine.until_status(event_id, "delivered")
-    assert machine.rss_bytes() - before < 8 * HUGE_BYTES, "answers are kept whole"
+    assert machine.rss_bytes() - before < 8 * HUGE_BYTES, "whole answers were kept in memory"
 
 
-def test_nobody_listens(machine: Machine, port: int) -> None:
+def test_a_target_without_a_listener_is_retried(machine: Machine, port: int) -> None:
     event_id = machine.schedule(f"http://127.0.0.1:{port}/", retry=THREE)
     event = machine.until_status(event_id, "dead")
     assert [attempt["result"] for attempt in event["attempts"]] == ["failed"] * 3
 
 
 @pytest.mark.parametrize("target", ["http://169.254.169.254/latest", "http://10.0.0.1/", "http://[fd00::1]/"])
-def test_a_forbidden_address_is_refused_without_a_second_try(machine: Machine, target: str) -> None:
+def test_a_forbidden_address_is_refused_without_a_second_attempt(machine: Machine, target: str) -> None:
     event = machine.until_status(machine.schedule(target, retry=THREE), "dead")
     assert [attempt["result"] for attempt in event["attempts"]] == ["refused"]
 
@@ -170,7 +176,7 @@ def test_headers_are_complete_and_stable_over_attempts(receiver: Receiver, machi
         assert not any(name.startswith("webhook-") for name in delivery.headers)
 
 
-def test_bytes_travel_with_their_own_content_type(receiver: Receiver, machine: Machine) -> None:
+def test_bytes_are_delivered_with_their_own_content_type(receiver: Receiver, machine: Machine) -> None:
     answer = machine.call(
         "POST",
         "/v1/tenants/shop/events",
@@ -188,7 +194,7 @@ def test_bytes_travel_with_their_own_content_type(receiver: Receiver, machine: M
     assert (delivery.body, delivery.headers["content-type"]) == (b"\x89PNG\x00\xff", "image/png")
 
 
-def test_occurrences_have_names_of_their_own(receiver: Receiver, machine: Machine) -> None:
+def test_each_occurrence_has_its_own_id(receiver: Receiver, machine: Machine) -> None:
     event_id = machine.schedule(receiver.url("/fail/1/503"), retry=THREE, repeat={"every": "100ms", "count": 3})
     machine.until_status(event_id, "delivered")
     names = [f"{event_id}:{number}" for number in (1, 2, 3)]
@@ -198,7 +204,7 @@ def test_occurrences_have_names_of_their_own(receiver: Receiver, machine: Machin
     ]
 
 
-def test_signatures_are_what_the_standard_says(receiver: Receiver, machine: Machine) -> None:
+def test_signatures_follow_the_standard(receiver: Receiver, machine: Machine) -> None:
     event_id = machine.schedule(receiver.url("/fail/1/503"), {"pay": "ü"}, tenant="signed", retry=THREE)
     machine.until_status(event_id, "delivered", "signed")
     first, second = receiver.of(event_id)
@@ -209,7 +215,7 @@ def test_signatures_are_what_the_standard_says(receiver: Receiver, machine: Mach
     assert re.fullmatch(r"v1,\S+ v1,\S+", first.headers["webhook-signature"])
 
 
-def test_many_events_travel_in_one_post(receiver: Receiver, machine: Machine) -> None:
+def test_many_events_are_delivered_in_one_post(receiver: Receiver, machine: Machine) -> None:
     later = instant(now_ms() + 700)
     names = [f"bulk-{number}" for number in range(250)]
     to = receiver.url("/batch/bulk-3,bulk-77")
@@ -226,7 +232,7 @@ def test_many_events_travel_in_one_post(receiver: Receiver, machine: Machine) ->
         assert each.data == {"name": each.id}
         Webhook(SECRET).verify(each.body, each.headers)
     assert max(posts.values()) == 100
-    assert len(posts) <= 20, "hardly anything travelled together"
+    assert len(posts) <= 20, "too few events shared a POST"
     attempts = {name: [each.attempt for each in received if each.id == name] for name in names}
     assert {name: numbers for name, numbers in attempts.items() if numbers != [1]} == {
         "bulk-3": [1, 2],
@@ -234,7 +240,7 @@ def test_many_events_travel_in_one_post(receiver: Receiver, machine: Machine) ->
     }
 
 
-def test_a_batch_that_is_refused_as_a_whole_is_tried_again_as_a_whole(receiver: Receiver, machine: Machine) -> None:
+def test_a_batch_that_is_refused_as_a_whole_is_retried_as_a_whole(receiver: Receiver, machine: Machine) -> None:
     events: list[dict[str, object]] = [{"in": "300ms", "to": receiver.url("/fail/1/500"), "retry": THREE}] * 30
     ids = machine.schedule_many(events, "bulk")
     for event_id in ids:
@@ -242,14 +248,14 @@ def test_a_batch_that_is_refused_as_a_whole_is_tried_again_as_a_whole(receiver: 
 
 
 def test_a_slow_target_delays_no_other_target_of_its_tenant(receiver: Receiver, machine: Machine) -> None:
-    """Its cap is used up and a hundred more are due; what comes to others later is delivered, and it still hangs."""
+    """Its cap is used up and a hundred more events are due; later events of other targets arrive meanwhile."""
     slow = receiver.url("/gate/narrow", "127.0.0.2")
     stuck = machine.schedule_many([{"in": 0, "to": slow} for _ in range(100)], "narrow")
-    until(lambda: len(receiver.on("/gate/narrow")) == 4, "as many under way as the cap allows")
+    until(lambda: len(receiver.on("/gate/narrow")) == 4, "as many in flight as the cap allows")
     others = machine.schedule_many([{"in": 0, "to": receiver.url("/ok", "127.0.0.3")} for _ in range(50)], "narrow")
     for event_id in others:
         machine.until_status(event_id, "delivered", "narrow")
-    assert len(receiver.on("/gate/narrow")) == 4, "the cap was passed"
+    assert len(receiver.on("/gate/narrow")) == 4, "the cap was exceeded"
     receiver.open_gate("narrow")
     for event_id in stuck:
         machine.until_status(event_id, "delivered", "narrow")
@@ -258,7 +264,7 @@ def test_a_slow_target_delays_no_other_target_of_its_tenant(receiver: Receiver, 
 def test_a_slow_target_delays_no_other_tenant(receiver: Receiver, machine: Machine) -> None:
     same_host = receiver.url("/gate/tenant", "127.0.0.4")
     stuck = machine.schedule_many([{"in": 0, "to": same_host} for _ in range(100)], "narrow")
-    until(lambda: len(receiver.on("/gate/tenant")) == 4, "as many under way as the cap allows")
+    until(lambda: len(receiver.on("/gate/tenant")) == 4, "as many in flight as the cap allows")
     mine = machine.schedule(receiver.url("/ok", "127.0.0.4"), tenant="shop")
     machine.until_status(mine, "delivered")
     assert all(each.ended_at == 0 for each in receiver.on("/gate/tenant"))

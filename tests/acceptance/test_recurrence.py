@@ -14,7 +14,7 @@ COUNT = 10
 
 
 @pytest.mark.parametrize("options", [(), ("--gateways", "1")])
-def test_an_outage_is_made_up_for_as_each_event_wishes(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_after_an_outage_each_event_follows_its_misfire_policy(tmp_path: Path, options: tuple[str, ...]) -> None:
     with Receiver() as receiver, Machine(tmp_path, *options) as machine:
         for misfire in ("all", "latest", "skip"):
             repeat = {"every": f"{EVERY_MS}ms", "count": COUNT, "misfire": misfire}
@@ -22,7 +22,7 @@ def test_an_outage_is_made_up_for_as_each_event_wishes(tmp_path: Path, options: 
         scheduled_at = now_ms()
         machine.kill()
         over_at = scheduled_at + 1_000 + COUNT * EVERY_MS + 1_100
-        until(lambda: now_ms() > over_at, "the last occurrence is late beyond grace")
+        until(lambda: now_ms() > over_at, "the last occurrence is later than its grace")
         machine.start()
         ended = {
             "all": machine.until_status("all", "delivered"),
@@ -39,7 +39,7 @@ def test_an_outage_is_made_up_for_as_each_event_wishes(tmp_path: Path, options: 
 
 
 @pytest.mark.parametrize("options", [(), ("--gateways", "1")])
-def test_a_pause_outlives_a_crash(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_the_pause_of_a_recurring_event_survives_a_crash(tmp_path: Path, options: tuple[str, ...]) -> None:
     with Receiver() as receiver, Machine(tmp_path, *options) as machine:
         path = "/v1/tenants/shop/events/report"
         machine.schedule(receiver.url("/ok"), id="report", repeat={"every": "1h", "jitter": "1m"}, **{"in": "1h"})
@@ -53,7 +53,7 @@ def test_a_pause_outlives_a_crash(tmp_path: Path, options: tuple[str, ...]) -> N
         assert (resumed.status, resumed.json["status"]) == (200, "scheduled")
 
 
-def test_a_backfill_rings_once_however_often_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_repeated_backfill_delivers_each_occurrence_once(tmp_path: Path) -> None:
     with Receiver() as receiver, Machine(tmp_path) as machine:
         repeat = {"cron": "0 9 * * *", "tz": "Europe/Berlin"}
         machine.schedule(receiver.url("/ok"), {"n": 1}, id="report", key="k", repeat=repeat)

@@ -1,4 +1,4 @@
-"""The servers that the tests start: what they need is fetched once, and one that cannot start says why."""
+"""The servers that the tests start: their archives are fetched once, and a server that cannot start says why."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ def test_a_server_that_cannot_start_shows_the_end_of_its_log() -> None:
             server.start()
 
 
-def test_what_cannot_be_fetched_is_missing_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shared.had(KafkaServer).remove()  # Else Maven itself may be missing.
+def test_a_failed_fetch_reports_the_service_as_missing_and_leaves_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared.had(KafkaServer).remove()  # Otherwise Maven itself may be missing.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     unknown = Distribution("unknown", "1", ("org.example.everbell:unknown:1",))
     with pytest.raises(ServiceMissing, match=r"org\.example\.everbell:unknown"):

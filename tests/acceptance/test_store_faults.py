@@ -1,15 +1,15 @@
-"""The embedded store under faults that only a real process, disk or kernel can have."""
+"""The embedded store under faults that only a real process, disk or kernel can cause."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import signal
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -17,7 +17,7 @@ from everbell.core.event import Event
 from everbell.core.ids import place_in
 from everbell.errors import StoreFull
 from everbell.stores.port import Add, Counts, Filter
-from everbell.stores.rocksdb import RocksdbStore
+from everbell.stores.rocksdb.store import RocksdbStore
 from tests.conformance.stores import PARTITIONS, UNOWNED, event, find_all, finish
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,7 @@ MIB = 1 << 20
 WRITER = """
 import asyncio, sys
 from everbell.stores.port import Add, Finish
-from everbell.stores.rocksdb import RocksdbStore
+from everbell.stores.rocksdb.store import RocksdbStore
 from tests.conformance.stores import UNOWNED, event, finish
 
 async def main():
@@ -44,7 +44,7 @@ asyncio.run(main())
 
 
 def writer(path: Path, *wrapper: str) -> subprocess.Popen[str]:
-    """A process that stores events and says how far it got."""
+    """A process that stores events and prints its progress."""
     return subprocess.Popen(
         [*wrapper, sys.executable, "-c", WRITER, str(path)],
         cwd=ROOT,
@@ -55,7 +55,7 @@ def writer(path: Path, *wrapper: str) -> subprocess.Popen[str]:
 
 
 async def check_all_there(path: Path, acknowledged: int, rounds: int) -> None:
-    """Everything up to the acknowledged sequence is stored once, and counted; each acknowledged round ended one."""
+    """All events up to the acknowledged sequence are stored once and counted; each acknowledged round ended one."""
     store = RocksdbStore(str(path))
     last = store._last_sequence
     assert last >= acknowledged
@@ -69,13 +69,13 @@ async def check_all_there(path: Path, acknowledged: int, rounds: int) -> None:
 
 
 def sequence_in(event_id: str) -> int:
-    """The sequence in a made id."""
+    """The sequence in a generated id."""
     place = place_in(event_id)
     assert place is not None
     return place[1]
 
 
-def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+def test_a_kill_loses_no_acknowledged_event(tmp_path: Path) -> None:
     path = tmp_path / "store"
     total = acknowledged = 0
     for rounds in (1, 5, 40, 150):
@@ -102,7 +102,7 @@ def test_a_failed_fsync_ends_the_writer_and_loses_nothing(tmp_path: Path) -> Non
     asyncio.run(check_all_there(path, acknowledged[-1], len(acknowledged)))
 
 
-def test_a_full_disk_refuses_and_recovers(small_disk: Path) -> None:
+def test_a_store_on_a_full_disk_refuses_writes_and_recovers(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(30 * MIB))
 
@@ -111,12 +111,12 @@ def test_a_full_disk_refuses_and_recovers(small_disk: Path) -> None:
         stored: list[Event] = []
         with suppress(StoreFull):
             while len(stored) < 100_000:
-                batch = [event(len(stored) + n, payload=os.urandom(1_000)) for n in range(1, 101)]
+                batch = [event(len(stored) + n, payload=Random(n).randbytes(1_000)) for n in range(1, 101)]
                 await store.apply([Add(each) for each in batch], UNOWNED)
                 stored.extend(batch)
         assert 1_000 < len(stored) < 100_000, "the disk did not get full"
-        # Full: nothing goes in, everything can be read, and nothing of what was refused is seen.
-        refused = [event(len(stored) + n, payload=os.urandom(1_000)) for n in range(1, 1_001)]
+        # The disk is full: no write succeeds, all events can be read, and no part of a refused write is visible.
+        refused = [event(len(stored) + n, payload=Random(n).randbytes(1_000)) for n in range(1, 1_001)]
         for _ in range(3):
             with pytest.raises(StoreFull):
                 await store.apply([Add(each) for each in refused], UNOWNED)
@@ -124,7 +124,7 @@ def test_a_full_disk_refuses_and_recovers(small_disk: Path) -> None:
         assert await store.get("shop", refused[0].id) is None
         assert await store.counts() == {"shop": Counts(pending=len(stored))}
         ballast.unlink()
-        # Room again: it goes on without a restart.
+        # There is space again: the store continues without a restart.
         assert await store.apply([finish(stored[0]), Add(refused[0])], UNOWNED) == {}
         assert await store.get("shop", refused[0].id) == refused[0]
         assert await store.get("shop", refused[1].id) is None
@@ -138,7 +138,7 @@ def test_a_full_disk_refuses_and_recovers(small_disk: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_disk_too_full_to_begin_says_so(small_disk: Path) -> None:
+def test_a_disk_that_is_too_full_to_create_a_store_is_reported(small_disk: Path) -> None:
     with suppress(OSError), (small_disk / "ballast").open("wb") as ballast:
         while True:
             ballast.write(bytes(MIB))

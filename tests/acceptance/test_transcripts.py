@@ -1,4 +1,4 @@
-"""The consoles in the documentation show what happens: every command is run against a real server."""
+"""The consoles in the documentation show real output: every command is run against a real server."""
 
 from __future__ import annotations
 
@@ -77,22 +77,22 @@ BEFORE: dict[str, tuple[str, Mapping[str, Prepare]]] = {
     "quickstart.md": ("default", {}),
     "recurrence.md": ("default", {"Pause and resume": _report}),
 }
-"""The pages, their tenants, and what has to be there before the commands under a heading; nobody wants to read it."""
+"""The pages, their tenants, and the setup before the commands under a heading, which the page does not show."""
 
 OTHERWISE = ("make ", "everbell worker ", "python ", "curl -s ")
-"""Commands that a page shows and that other tests run: they go on, or need a program that the page shows, or weeks."""
+"""Commands that a page shows and that other tests run: they run for ever, or need a program that the page shows."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def curl() -> None:
-    """The pages show `curl --json`, which came with 7.82."""
+    """The pages use `curl --json`, which exists since 7.82."""
     told = subprocess.run(["curl", "--help", "all"], capture_output=True, text=True, check=False)
     if "--json" not in told.stdout:
         pytest.skip("this curl is older than 7.82")
 
 
 @pytest.mark.parametrize("name", BEFORE)
-def test_a_page_shows_what_happens(name: str, tmp_path: Path) -> None:
+def test_the_consoles_of_a_page_show_the_real_output(name: str, tmp_path: Path) -> None:
     tenant, before = BEFORE[name]
     waiting = dict(before)
     ran = 0
@@ -105,10 +105,10 @@ def test_a_page_shows_what_happens(name: str, tmp_path: Path) -> None:
                 shell.check(step)
                 ran += 1
     assert ran > 0
-    assert not waiting, "there is nothing under these headings any more"
+    assert not waiting, "these headings have no commands any more"
 
 
-def test_what_differs_by_chance_is_not_compared() -> None:
+def test_values_that_differ_from_run_to_run_are_not_compared() -> None:
     first = '{"id":"ev_1a","at":"2026-11-15T22:10:38.001Z"}\nrings in 19m 58s\n#1  2026-11-15 21:51:42.407 UTC  2ms  ok'
     other = '{"id":"ev_-Z","at":"2031-01-01T00:00:00.000Z"}\nrings in 20m\n#1  2031-01-01 00:00:00 UTC  113ms  ok'
     assert plain(first) == plain(other)

@@ -1,4 +1,4 @@
-"""Workers as real processes: they handle, retry, stop, die, and outlive their server."""
+"""Workers as real processes: they handle, retry, stop, die, and survive an outage of their server."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def begin_worker(server: ServerProcess, folder: Path, *options: str) -> RunningC
 
 
 def until_delivered(client: Client, event_id: str) -> None:
-    """Until the server has heard of it, too."""
+    """Wait until the server has recorded the delivery."""
     for _ in range(10_000):
         if client.get(event_id).status == "delivered":
             return
@@ -98,7 +98,7 @@ def test_events_are_handled_retried_and_refused(server: ServerProcess, client: C
     assert (refused.status, refused.reason) == ("dead", "never")
 
 
-def test_the_log_can_be_read_by_machines(server: ServerProcess, client: Client, tmp_path: Path) -> None:
+def test_the_log_of_a_worker_can_be_json(server: ServerProcess, client: Client, tmp_path: Path) -> None:
     with begin_worker(server, tmp_path, "--log-format", "json") as worker:
         client.schedule("hello", to="queue:plain", in_=0)
         assert worker.line() == "plain hello attempt 1 False"
@@ -120,7 +120,7 @@ def test_a_running_handler_finishes_after_sigterm(server: ServerProcess, client:
     assert client.get("slow").status == "delivered"
 
 
-def test_what_does_not_finish_is_given_back(server: ServerProcess, client: Client, tmp_path: Path) -> None:
+def test_a_stopped_worker_gives_unfinished_events_back(server: ServerProcess, client: Client, tmp_path: Path) -> None:
     with begin_worker(server, tmp_path, "--grace", "0s") as worker:
         client.schedule(1, to="queue:slow", in_=0, id="slow", retry=RETRY)
         assert worker.line() == "begun slow attempt 1"
@@ -135,7 +135,9 @@ def test_what_does_not_finish_is_given_back(server: ServerProcess, client: Clien
         until_delivered(client, "slow")
 
 
-def test_a_thread_that_never_ends_does_not_keep_a_worker(server: ServerProcess, client: Client, tmp_path: Path) -> None:
+def test_a_thread_that_never_ends_does_not_keep_a_worker_from_stopping(
+    server: ServerProcess, client: Client, tmp_path: Path
+) -> None:
     with begin_worker(server, tmp_path, "--grace", "1h") as worker:
         client.schedule(1, to="queue:stuck", in_=0, id="stuck", retry={"max_attempts": 1})
         assert worker.line() == "stuck"
@@ -147,7 +149,7 @@ def test_a_thread_that_never_ends_does_not_keep_a_worker(server: ServerProcess, 
     assert client.get("stuck").status == "dead"
 
 
-def test_a_worker_that_dies_loses_nothing(server: ServerProcess, client: Client, tmp_path: Path) -> None:
+def test_a_killed_worker_loses_no_event(server: ServerProcess, client: Client, tmp_path: Path) -> None:
     with begin_worker(server, tmp_path, "--lease", "500ms") as worker:
         client.schedule(1, to="queue:slow", in_=0, id="slow", retry=RETRY)
         assert worker.line() == "begun slow attempt 1"
@@ -172,7 +174,7 @@ def test_a_lease_lives_as_long_as_its_handler(server: ServerProcess, client: Cli
     assert client.get("slow").attempt_count == 1
 
 
-def test_a_worker_outlives_its_server(server: ServerProcess, client: Client, tmp_path: Path) -> None:
+def test_a_worker_continues_when_its_server_is_back(server: ServerProcess, client: Client, tmp_path: Path) -> None:
     with begin_worker(server, tmp_path) as worker:
         client.schedule("before", to="queue:plain", in_=0, id="before")
         assert worker.line() == "plain before attempt 1 False"

@@ -1,7 +1,7 @@
-"""The consoles that the documentation shows: commands with what they print, read from a page and run again.
+"""The consoles of the documentation: commands with their output, read from a page and run again.
 
-Times, durations, made ids, cursors and the like differ from run to run, so both sides are compared without them. A
-token that was shown counts in the commands that follow, as whoever reads along would use their own.
+Times, durations, generated ids, cursors and the like differ from run to run, so both sides are compared without them.
+Commands use the tokens of this run in place of those on the page, as a reader would use their own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _VARYING = [
 
 
 class Step(Struct):
-    """A command, what the page says that it prints, and under which heading."""
+    """A command, the output that the page shows, and the heading above it."""
 
     heading: str
     command: str
@@ -45,7 +45,7 @@ class Step(Struct):
 
 
 class Mismatch(AssertionError):
-    """A command printed something else than the page shows."""
+    """A command printed a different output than the page shows."""
 
 
 def steps(page: Path) -> Iterator[Step]:
@@ -59,7 +59,7 @@ def steps(page: Path) -> Iterator[Step]:
 
 
 class Shell:
-    """A shell in which `everbell` is the one that is tested, and the server of the page is the given one."""
+    """A shell in which `everbell` is the version under test, and the server of the page is the given one."""
 
     def __init__(self, folder: Path, url: str) -> None:
         self._folder = folder
@@ -77,7 +77,7 @@ class Shell:
         }
 
     def run(self, step: Step) -> str:
-        """What the command prints. A file that is shown is made to be what is shown."""
+        """The output of the command. A file that the page shows is created with the shown content."""
         if step.command.startswith("cat "):
             (self._folder / step.command.split()[1]).write_text(step.shown)
         done = subprocess.run(
@@ -94,13 +94,13 @@ class Shell:
         return done.stdout
 
     def check(self, step: Step) -> None:
-        """Run it, and raise `Mismatch` if it prints something else than the page shows."""
+        """Run the command, and raise `Mismatch` if its output differs from the page."""
         printed = self.run(step)
         if plain(printed) != plain(self._now(step.shown)):
             raise Mismatch(f"$ {step.command}\nshown:\n{step.shown}\nprinted:\n{printed}")
 
     def _now(self, text: str) -> str:
-        """With the address and the tokens of this run in place of those on the page."""
+        """The text with the address and the tokens of this run in place of those on the page."""
         text = text.replace(SHOWN_URL, self._url)
         for shown, token in self._tokens.items():
             text = text.replace(f'"{shown}"', f'"{token}"')
@@ -108,7 +108,7 @@ class Shell:
 
 
 def plain(text: str) -> str:
-    """A text without what differs from run to run."""
+    """A text without the parts that differ from run to run."""
     for pattern, replacement in _VARYING:
         text = re.sub(pattern, replacement, text)
     return "\n".join(line.strip() for line in text.splitlines()).strip()

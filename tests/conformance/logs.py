@@ -1,4 +1,4 @@
-"""The logs that the suite runs over. A `Place` is one log, new and empty, which can be opened many times."""
+"""The logs under test. A `Place` is one log, new and empty, which can be opened many times."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Protocol
 
 from everbell.errors import Trimmed
 from everbell.logs.memory import SharedLog
-from everbell.logs.port import Entry, Log
+from everbell.logs.port import Log, LogEntry
 from everbell.logs.url import open_log
 from tests.services import shared
 
 
 class Place(Protocol):
-    """Where a log is."""
+    """One log."""
 
     async def open(self) -> Log:
-        """One more handle."""
+        """Open one more handle."""
         ...
 
     async def close(self) -> None:
@@ -39,7 +39,7 @@ class MemoryPlace:
 
 
 class UrlPlace:
-    """A log that is shared by whoever knows its URL."""
+    """A log that all processes with its URL share."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -55,7 +55,7 @@ class UrlPlace:
 
 
 class LocalPlace(UrlPlace):
-    """The local log: a process opens it once, and what runs in it shares that handle."""
+    """The local log: a process opens it once, and all its tasks share that handle."""
 
     async def open(self) -> Log:
         return self._handles[0] if self._handles else await super().open()
@@ -70,9 +70,9 @@ PLACES: dict[str, Callable[[Path], Place]] = {
 }
 
 
-async def read_all(log: Log, after: int = 0, limit: int = 100) -> list[Entry]:
-    """Everything after an index, page by page."""
-    entries: list[Entry] = []
+async def read_all(log: Log, after: int = 0, limit: int = 100) -> list[LogEntry]:
+    """All entries after an index, read page by page."""
+    entries: list[LogEntry] = []
     while page := await log.read(after + len(entries), limit):
         assert len(page) <= limit
         entries.extend(page)
@@ -80,7 +80,7 @@ async def read_all(log: Log, after: int = 0, limit: int = 100) -> list[Entry]:
 
 
 async def play(log: Log, until: int) -> list[bytes]:
-    """Follow the log up to an index as a node does: from the snapshot where there is no other way, told or not."""
+    """Follow the log up to an index as a node does, from the snapshot if entries are trimmed."""
     played: list[bytes] = []
     after = 0
     while after < until:

@@ -1,4 +1,4 @@
-"""A store so simple that it can be seen to be right: everything is worked out anew from a few dictionaries."""
+"""A model of a store. It is obviously right, because it computes every answer from a few dictionaries."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from everbell.core.event import Event, Record, status_of
 from everbell.core.ids import is_made
 from everbell.core.time import HOUR_MS
-from everbell.stores.port import Add, Block, Change, Counts, Filter, Finish, Move, Refusal, Unblock
+from everbell.stores.port import Add, Block, Change, Counts, Filter, Finish, Move, PreparedRows, Refusal, Unblock
 
 Name = tuple[int, str, str, int]
 
 
 class StoreModel:
-    """What a store should show."""
+    """Computes the answers that a store should give."""
 
     def __init__(self) -> None:
         self.events: dict[int, Event] = {}
-        """Unfinished or dead, by sequence."""
+        """Unfinished and dead events, by sequence."""
         self.records: dict[Name, tuple[Record, int]] = {}
         self.names: dict[tuple[str, str], int | Name] = {}
         self.heads: dict[tuple[int, str, str], int] = {}
@@ -36,6 +36,7 @@ class StoreModel:
         if isinstance(change, Unblock):
             self.heads.pop((change.partition, change.tenant, change.key), None)
             return None
+        assert not isinstance(change, PreparedRows), "the machine gives the model their events"
         if change.guarded and not self._is_stored(change.before):
             return Refusal(None)
         if isinstance(change, Move):
@@ -79,12 +80,12 @@ class StoreModel:
             self.events[following.sequence] = following
 
     def bury(self, event: Event) -> None:
-        """The row of a scheduled event could not be read."""
+        """Set the row of a scheduled event aside."""
         del self.events[event.sequence]
         self.buried[event.tenant] += 1
 
     def sweep(self, now: int, limit: int) -> int:
-        """Forget records; how many."""
+        """Forget records; returns how many."""
         gone = sorted(name for name in self.records if (name[0] + 1) * HOUR_MS <= now)[:limit]
         for name in gone:
             del self.records[name]
@@ -92,19 +93,19 @@ class StoreModel:
         return len(gone)
 
     def get(self, tenant: str, event_id: str) -> Event | Record | None:
-        """The event, or what is kept of it."""
+        """The event or its record."""
         place = self.names.get((tenant, event_id))
         return self.records[place][0] if isinstance(place, tuple) else self.events.get(place or 0)
 
     def scheduled(self, partition: int, until_at: int) -> tuple[list[Event], int | None]:
-        """What is scheduled in a partition until a time, and when the next is."""
+        """The scheduled events of a partition until a time, and the time of the next one."""
         own = [e for e in self.events.values() if e.state == "scheduled" and e.partition == partition]
         own.sort(key=lambda event: (event.run_at, event.sequence))
         beyond = [event.run_at for event in own if event.run_at > until_at]
         return [event for event in own if event.run_at <= until_at], min(beyond, default=None)
 
     def line(self, tenant: str, key: str) -> list[Event]:
-        """What waits for a key."""
+        """The waiting events of a key."""
         own = [e for e in self.events.values() if e.state == "waiting" and (e.tenant, e.key) == (tenant, key)]
         return sorted(own, key=lambda event: (event.due_at, event.sequence))
 
@@ -122,7 +123,7 @@ class StoreModel:
         return Counts(live, dead, *(self.ends[tenant, end] for end in ("delivered", "cancelled", "expired")))
 
     def find(self, filter: Filter) -> list[Event | Record]:
-        """All that matches, in order."""
+        """All matches, in order."""
         if filter.status in ("delivered", "cancelled", "expired"):
             # The latest hour first; then backwards by id and occurrence.
             names = sorted(self.records, reverse=True)

@@ -1,4 +1,4 @@
-"""The stores that the suite runs over, and the events it runs them with."""
+"""The stores under test, and the events of the tests."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ import pytest
 from everbell.core.allotment import Allotment
 from everbell.core.event import End, Event, Record
 from everbell.core.ids import NONCE_BYTES, make_id, partition_of
-from everbell.core.plain import Plain
+from everbell.core.simple_batch import SimpleBatch
 from everbell.core.spec import event_of
 from everbell.core.time import HOUR_MS
-from everbell.stores.cassandra import CassandraStore
-from everbell.stores.memory import MemoryStore
-from everbell.stores.parcel import Parcel, parcel_of
-from everbell.stores.port import Filter, Finish, Store
-from everbell.stores.postgres import PostgresStore
-from everbell.stores.rocksdb import RocksdbStore
+from everbell.stores.cassandra.store import CassandraStore
+from everbell.stores.memory.store import MemoryStore
+from everbell.stores.port import Filter, Finish, PreparedRows, RowMaker, Store
+from everbell.stores.postgres.store import PostgresStore
+from everbell.stores.rocksdb.store import RocksdbStore
 from tests.services import shared
 
 PARTITIONS = 4
 UNOWNED = dict.fromkeys(range(PARTITIONS), 0)
-"""What may be claimed while nobody has taken a partition."""
+"""The epochs in force before any node has taken a partition."""
 NOW = 1_000 * HOUR_MS
-"""The beginning of an hour, for records are forgotten by the hour."""
+"""The beginning of an hour, because records are forgotten by the hour."""
 
 Opener = Callable[[Path], Store]
 
@@ -40,26 +39,26 @@ _schemas: dict[Path, str] = {}
 
 
 def _open_postgres(path: Path) -> Store:
-    """Each folder stands for a schema of its own."""
+    """Each folder gets its own schema."""
     if path not in _schemas:
         _schemas[path] = shared.postgres().fresh_schema()
     return PostgresStore(_schemas[path], partitions=PARTITIONS)
 
 
 def open_crowded(path: Path) -> Store:
-    """A Cassandra store whose shards are full with two events."""
+    """A Cassandra store with shards that are full with two events."""
     return _open_cassandra(path, "&shard_events=2")
 
 
 def _open_cassandra(path: Path, options: str = "") -> Store:
-    """Each folder stands for a store of its own, in tables that all share."""
+    """Each folder gets its own store, in shared tables."""
     if (path / "cassandra") not in _schemas:
         _schemas[path / "cassandra"] = shared.cassandra().fresh_store()
     return CassandraStore(_schemas[path / "cassandra"] + options, partitions=PARTITIONS)
 
 
 def openers() -> dict[str, Opener]:
-    """The stores that can be had here and are quick enough to run all programs."""
+    """The stores that are available here and fast enough to run all programs."""
     chosen = {name: STORES[name] for name in ("memory", "rocksdb", "postgres")}
     try:
         shared.postgres()
@@ -69,7 +68,7 @@ def openers() -> dict[str, Opener]:
 
 
 def event(sequence: int, *, id: str | None = None, key: str | None = None, due_in: int = 0, **fields: Any) -> Event:
-    """An event as the engine makes it: what has a name is where its name belongs."""
+    """An event as the engine makes it: the partition of an event with a key or given id follows from that name."""
     tenant = fields.pop("tenant", "shop")
     due_at = NOW + due_in
     name = key or id
@@ -80,22 +79,25 @@ def event(sequence: int, *, id: str | None = None, key: str | None = None, due_i
     return Event(event_id, tenant, partition, sequence, due_at, key=key, **fields)
 
 
-def parcel(sequence: int, count: int, *, tenant: str = "shop", due_in: int = 0) -> tuple[Parcel, list[Event]]:
-    """Plain events that a gateway made rows of, and what they are."""
+def prepared(
+    maker: RowMaker, sequence: int, count: int, *, tenant: str = "shop", due_in: int = 0
+) -> tuple[PreparedRows, list[Event]]:
+    """Rows of simple events as a gateway makes them, and the events."""
     dues = [NOW + due_in + number % 3 for number in range(count)]
-    plain = Plain(dues, ["queue:q"] * count, [b"%d" % number for number in range(count)])
+    batch = SimpleBatch(dues, ["queue:q"] * count, [b"%d" % number for number in range(count)])
     nonces = b"".join((sequence + number).to_bytes(NONCE_BYTES, "big") for number in range(count))
-    made, ids = parcel_of(tenant, plain, Allotment(sequence, count, tuple(range(PARTITIONS))), nonces, NOW)
+    allotment = Allotment(sequence, count, tuple(range(PARTITIONS)), maker.format)
+    made, ids = maker.make(tenant, batch, allotment, nonces, NOW)
     places = [partition for run in made.runs for partition in [run.partition] * run.count]
     events = [
         event_of(draft, made_id, tenant, partition, sequence + number, NOW)
-        for number, (draft, made_id, partition) in enumerate(zip(plain.drafts(), ids, places, strict=True))
+        for number, (draft, made_id, partition) in enumerate(zip(batch.drafts(), ids, places, strict=True))
     ]
     return made, events
 
 
 def record(event: Event, status: End = "delivered") -> Record:
-    """What is kept of an event."""
+    """The record of an event."""
     return Record(
         event.id,
         event.tenant,
@@ -119,7 +121,7 @@ def finish(before: Event, *, keep_ms: int = HOUR_MS, status: End = "delivered", 
 
 
 async def find_all(store: Store, filter: Filter, limit: int) -> list[Event | Record]:
-    """Everything that a search finds, page by page."""
+    """All matches of a search, read page by page."""
     found: list[Event | Record] = []
     cursor = None
     while True:
@@ -135,7 +137,7 @@ async def find_all(store: Store, filter: Filter, limit: int) -> list[Event | Rec
 async def page_without(
     store: Store, partition: int, until_at: int, limit: int, without: Sequence[tuple[str, str]]
 ) -> tuple[list[Event], int]:
-    """The same, as far as it is not left out, and how many were."""
+    """All scheduled events of a partition except those left out, and how many were left out."""
     events: list[Event] = []
     after, left_out = -1, 0
     while True:
@@ -151,7 +153,7 @@ async def page_without(
 
 
 async def page_all(store: Store, partition: int, until_at: int, limit: int) -> tuple[list[Event], int | None]:
-    """Everything that is scheduled in a partition until a time, page by page, and when the next is."""
+    """All scheduled events of a partition until a time, read page by page, and the time of the next one."""
     events: list[Event] = []
     after = -1
     while True:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from everbell.errors import TooLarge, Trimmed
-from everbell.logs.port import ENTRY_BYTES_MAX, Entry, Snapshot
+from everbell.logs.port import ENTRY_BYTES_MAX, LogEntry, Snapshot
 from tests.conformance.logs import PLACES, Place, play, read_all
 
 LONG_MS = 60_000
 SHORT_MS = 700
-"""A lease that runs out within a test, and not while a busy machine is only just beginning it."""
+"""A lease that ends within a test, but is long enough for a busy machine."""
 PATIENCE_S = 30
 ME, OTHER = "node-a/1", "node-b/7"
 
@@ -27,7 +27,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 def run(place: Place, scenario: Callable[[], Awaitable[None]]) -> None:
-    """Run a scenario, and close what it opened."""
+    """Run a scenario, and close all handles."""
 
     async def main() -> None:
         try:
@@ -55,13 +55,13 @@ def test_a_new_log_is_empty(place: Place) -> None:
     run(place, scenario)
 
 
-def test_entries_are_numbered_from_one_and_come_back_as_they_went_in(place: Place) -> None:
-    commands = [b"", b"join", bytes(range(256)), os.urandom(ENTRY_BYTES_MAX)]
+def test_entries_are_numbered_from_one_and_read_back_unchanged(place: Place) -> None:
+    commands = [b"", b"join", bytes(range(256)), Random(1).randbytes(ENTRY_BYTES_MAX)]
 
     async def scenario() -> None:
         log = await place.open()
         assert [await log.append(command) for command in commands] == [1, 2, 3, 4]
-        expected = [Entry(index, command) for index, command in enumerate(commands, 1)]
+        expected = [LogEntry(index, command) for index, command in enumerate(commands, 1)]
         for limit in (1, 2, 4, 5):
             assert await read_all(log, 0, limit) == expected
         assert list(await log.read(1, 2)) == expected[1:3]
@@ -93,7 +93,7 @@ def test_a_command_that_is_too_large_is_refused(place: Place) -> None:
     run(place, scenario)
 
 
-def test_what_was_appended_is_there_when_the_log_is_opened_again(place: Place) -> None:
+def test_appended_entries_survive_reopening(place: Place) -> None:
     async def scenario() -> None:
         log = await place.open()
         await log.append(b"one")
@@ -101,19 +101,19 @@ def test_what_was_appended_is_there_when_the_log_is_opened_again(place: Place) -
         await log.save(Snapshot(1, b"state"), keep=1)
         await place.close()
         log = await place.open()
-        assert await read_all(log) == [Entry(1, b"one"), Entry(2, b"two")]
+        assert await read_all(log) == [LogEntry(1, b"one"), LogEntry(2, b"two")]
         assert await log.load() == Snapshot(1, b"state")
         assert await log.append(b"three") == 3
 
     run(place, scenario)
 
 
-def test_a_log_that_is_kept_elsewhere_knows_the_time_there(place: Place) -> None:
+def test_a_log_on_a_server_gives_the_time_of_the_server(place: Place) -> None:
     async def scenario() -> None:
         log = await place.open()
         before = time.time_ns() // 1_000_000
         there = await log.now()
-        # It is the same machine in a test; a second is for clocks that are read at different moments.
+        # Both clocks are of the same machine, but are read at different moments.
         assert there is None or before - 1_000 <= there <= time.time_ns() // 1_000_000 + 1_000
 
     run(place, scenario)
@@ -140,7 +140,7 @@ def test_all_handles_see_one_order(place: Place) -> None:
 
         async with asyncio.TaskGroup() as group:
             writers = [group.create_task(write(number)) for number in range(3)]
-            # Nobody ever sees a gap: `play` checks each page, while the others write.
+            # No reader ever sees a gap: `play` checks each page while the others write.
             readers = [group.create_task(play(handle, 24)) for handle in handles]
         first = readers[0].result()
         assert all(reader.result() == first for reader in readers)
@@ -150,7 +150,7 @@ def test_all_handles_see_one_order(place: Place) -> None:
     run(place, scenario)
 
 
-def test_handles_may_be_opened_at_once_on_nothing(place: Place) -> None:
+def test_many_handles_may_create_a_log_at_once(place: Place) -> None:
     async def scenario() -> None:
         # The local log is opened once by its only process.
         await place.open()
@@ -161,7 +161,7 @@ def test_handles_may_be_opened_at_once_on_nothing(place: Place) -> None:
     run(place, scenario)
 
 
-def test_who_waits_is_told_of_an_entry_by_another(place: Place) -> None:
+def test_a_waiter_is_notified_of_an_entry_by_another_handle(place: Place) -> None:
     async def scenario() -> None:
         reader, writer = await place.open(), await place.open()
         for index in range(1, 4):
@@ -174,7 +174,7 @@ def test_who_waits_is_told_of_an_entry_by_another(place: Place) -> None:
     run(place, scenario)
 
 
-def test_who_is_behind_does_not_wait(place: Place) -> None:
+def test_a_waiter_that_is_behind_does_not_wait(place: Place) -> None:
     async def scenario() -> None:
         log = await place.open()
         await log.append(b"one")
@@ -200,7 +200,7 @@ def test_an_older_snapshot_never_replaces_a_newer_one(place: Place) -> None:
         await other.save(Snapshot(3, b"older"), keep=0)
         await other.save(Snapshot(4, b"as new"), keep=0)
         assert await other.load() == await one.load() == Snapshot(4, b"newer")
-        assert len(await read_all(other)) == 6, "what is not saved does not trim"
+        assert len(await read_all(other)) == 6, "a snapshot that is not saved does not trim"
         await other.save(Snapshot(5, b"newest"), keep=10)
         assert await one.load() == Snapshot(5, b"newest")
 
@@ -214,12 +214,12 @@ def test_snapshots_saved_at_once_leave_the_newest(place: Place) -> None:
             await handles[0].append(b"x")
         await asyncio.gather(*[handles[index % 3].save(Snapshot(index, b"%d" % index), 2) for index in range(1, 10)])
         assert await handles[0].load() == Snapshot(9, b"9")
-        assert await read_all(handles[1], 7) == [Entry(8, b"x"), Entry(9, b"x")]
+        assert await read_all(handles[1], 7) == [LogEntry(8, b"x"), LogEntry(9, b"x")]
 
     run(place, scenario)
 
 
-def test_entries_up_to_the_snapshot_are_trimmed_but_for_some(place: Place) -> None:
+def test_entries_up_to_the_snapshot_are_trimmed_except_the_last_ones(place: Place) -> None:
     async def scenario() -> None:
         log, other = await place.open(), await place.open()
         for number in range(1, 9):
@@ -237,7 +237,7 @@ def test_entries_up_to_the_snapshot_are_trimmed_but_for_some(place: Place) -> No
             await other.read(8, 10)
         assert list(await other.read(9, 10)) == []
         assert await other.append(b"10") == 10
-        assert list(await log.read(9, 10)) == [Entry(10, b"10")]
+        assert list(await log.read(9, 10)) == [LogEntry(10, b"10")]
 
     run(place, scenario)
 
@@ -258,7 +258,7 @@ def test_a_node_behind_the_trim_starts_from_the_snapshot(place: Place) -> None:
 
 
 def test_a_snapshot_may_be_large(place: Place) -> None:
-    large, larger = os.urandom(3 << 20), os.urandom(4 << 20)
+    large, larger = Random(1).randbytes(3 << 20), Random(2).randbytes(4 << 20)
 
     async def scenario() -> None:
         log, other = await place.open(), await place.open()
@@ -277,7 +277,7 @@ def test_a_snapshot_may_be_large(place: Place) -> None:
 # Leases
 
 
-def test_a_lease_lives_for_everybody_until_it_is_released(place: Place) -> None:
+def test_all_handles_see_a_lease_until_it_is_released(place: Place) -> None:
     async def scenario() -> None:
         holder, watcher = await place.open(), await place.open()
         await holder.renew(ME, LONG_MS)
@@ -297,7 +297,7 @@ def test_a_lease_lives_for_everybody_until_it_is_released(place: Place) -> None:
     run(place, scenario)
 
 
-def test_anybody_may_release_a_lease(place: Place) -> None:
+def test_any_handle_may_release_a_lease(place: Place) -> None:
     async def scenario() -> None:
         holder, other = await place.open(), await place.open()
         await holder.renew(ME, LONG_MS)
@@ -309,7 +309,7 @@ def test_anybody_may_release_a_lease(place: Place) -> None:
     run(place, scenario)
 
 
-def test_a_lease_that_nobody_renews_ends_and_not_before_its_time(place: Place) -> None:
+def test_a_lease_without_renewal_ends_and_not_before_its_time(place: Place) -> None:
     async def scenario() -> None:
         holder, watcher = await place.open(), await place.open()
         loop = asyncio.get_running_loop()

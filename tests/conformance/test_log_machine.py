@@ -1,4 +1,4 @@
-"""Random programs, run on a log and on a model at once: whatever can be seen has to be the same."""
+"""Random programs, run on a log and on a model: all visible results have to be the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 )
 
 from everbell.errors import Trimmed
-from everbell.logs.port import Entry, Log, Snapshot
+from everbell.logs.port import Log, LogEntry, Snapshot
 from tests.conformance.logs import PLACES, Place
 
 LONG_MS = 600_000
@@ -32,7 +32,7 @@ members = st.sampled_from(MEMBERS)
 
 
 class LogModel:
-    """What a log should show, worked out from all that was ever appended."""
+    """Computes the answers that a log should give from all appended entries."""
 
     def __init__(self) -> None:
         self.commands: list[bytes] = []
@@ -40,11 +40,11 @@ class LogModel:
         self.snapshot: Snapshot | None = None
         self.living: set[str] = set()
 
-    def read(self, after: int, limit: int) -> list[Entry] | None:
-        """None where `Trimmed` is due."""
+    def read(self, after: int, limit: int) -> list[LogEntry] | None:
+        """None if the log has to raise `Trimmed`."""
         if after < self.trimmed:
             return None
-        return [Entry(index, data) for index, data in enumerate(self.commands, 1) if after < index <= after + limit]
+        return [LogEntry(index, data) for index, data in enumerate(self.commands, 1) if after < index <= after + limit]
 
     def save(self, snapshot: Snapshot, keep: int) -> None:
         if self.snapshot is None or self.snapshot.index < snapshot.index:
@@ -53,7 +53,7 @@ class LogModel:
 
 
 class LogMachine(RuleBasedStateMachine):
-    """Programs of everything that the port can do, closing and opening included, through two handles of one log."""
+    """Programs of all operations of the port, and of closing and opening, by two handles of one log."""
 
     make: Callable[[Path], Place]
 
@@ -108,7 +108,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        # Closing may end leases, or not.
+        # Closing may end leases, but need not.
         for member in sorted(self.model.living):
             self.release(0, member)
         self.runner.run(self.place.close())
@@ -122,13 +122,13 @@ class LogMachine(RuleBasedStateMachine):
     async def _look(self, log: Log) -> None:
         model, last = self.model, len(self.model.commands)
         assert await log.load() == model.snapshot
-        # Where nothing is trimmed any more, and one before that.
+        # The first index that is not trimmed, and the one before.
         for after in {max(model.trimmed - 1, 0), model.trimmed}:
             assert await _read(log, after, last + 1) == model.read(after, last + 1)
         assert {member for member in MEMBERS if await log.lives(member)} == model.living
 
 
-async def _read(log: Log, after: int, limit: int) -> list[Entry] | None:
+async def _read(log: Log, after: int, limit: int) -> list[LogEntry] | None:
     try:
         return list(await log.read(after, limit))
     except Trimmed:
@@ -136,11 +136,12 @@ async def _read(log: Log, after: int, limit: int) -> list[Entry] | None:
 
 
 @pytest.mark.parametrize(
-    ("name", "examples"), [("memory", 80), ("local", 40), ("postgres", 8), ("zookeeper", 10), ("cassandra", 2)]
+    ("name", "percent"), [("memory", 80), ("local", 40), ("postgres", 8), ("zookeeper", 10), ("cassandra", 2)]
 )
-def test_random_programs_show_the_same_on_a_log_and_on_the_model(name: str, examples: int) -> None:
-    # A place is asked for before Hypothesis begins, so that a server that cannot be had skips the test.
+def test_random_programs_give_the_same_results_on_a_log_and_on_the_model(name: str, percent: int) -> None:
+    # Make a place before Hypothesis begins, so that a missing server skips the test.
     make = PLACES[name]
     make(Path())
     machine = type("Machine", (LogMachine,), {"make": staticmethod(make)})
+    examples = settings().max_examples * percent // 100
     run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=20))

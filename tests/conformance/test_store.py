@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from everbell.core.ids import partition_of
 from everbell.core.retry import Retry
 from everbell.core.time import HOUR_MS, INSTANT_MAX
 from everbell.errors import Fenced, InvalidInput, StoreUnusable
-from everbell.stores.memory import MemoryStore
+from everbell.stores.memory.store import MemoryStore
 from everbell.stores.port import (
     Add,
     Block,
@@ -29,6 +29,7 @@ from everbell.stores.port import (
     Store,
     Unblock,
 )
+from everbell.stores.row_makers import row_maker
 from tests.conformance.stores import (
     NOW,
     PARTITIONS,
@@ -38,7 +39,7 @@ from tests.conformance.stores import (
     finish,
     page_all,
     page_without,
-    parcel,
+    prepared,
     record,
 )
 
@@ -63,13 +64,13 @@ def play(store: Store, scenario: Scenario) -> None:
         try:
             await scenario(store, epochs)
         finally:
-            await store.close()  # In the loop that its connections belong to.
+            await store.close()  # Its connections belong to this loop.
 
     asyncio.run(run())
 
 
 async def make(store: Store, epochs: Epochs, *changes: Change) -> None:
-    """Apply changes of which none may be refused."""
+    """Apply changes, and check that none was refused."""
     assert await store.apply(changes, epochs) == {}
 
 
@@ -87,7 +88,7 @@ def test_a_new_store_is_empty(store: Store) -> None:
     play(store, scenario)
 
 
-def test_an_event_comes_back_as_it_went_in(store: Store) -> None:
+def test_an_event_is_read_back_unchanged(store: Store) -> None:
     full = event(
         7,
         key="kéy ☎",
@@ -117,7 +118,7 @@ def test_an_event_comes_back_as_it_went_in(store: Store) -> None:
     play(store, scenario)
 
 
-def test_a_paused_event_is_found_and_rings_last(store: Store) -> None:
+def test_a_paused_event_is_found_and_is_last_in_order(store: Store) -> None:
     paused = event(1, repeat=Repeat(1_000), course=Course(paused_at=NOW), run_at=INSTANT_MAX)
     other = event(2)
 
@@ -137,7 +138,7 @@ def test_a_paused_event_is_found_and_rings_last(store: Store) -> None:
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_a_recurring_event_goes_on_while_its_occurrence_goes_its_own_way(store: Store, named: bool) -> None:
+def test_an_occurrence_may_be_split_off_from_its_recurring_event(store: Store, named: bool) -> None:
     recurring = event(1, id="report" if named else None, repeat=Repeat(1_000, overlap="allow"))
     apart = replace(event(2, partition=recurring.partition, due_in=0), origin=recurring.id)
     comes = replace(
@@ -157,7 +158,7 @@ def test_a_recurring_event_goes_on_while_its_occurrence_goes_its_own_way(store: 
     play(store, scenario)
 
 
-def test_pages_come_in_order_of_position_and_end_where_asked(store: Store) -> None:
+def test_pages_are_in_order_of_position_and_end_at_the_given_time(store: Store) -> None:
     events = [event(sequence, due_in=due_in, partition=1) for sequence, due_in in enumerate((9, 3, 3, 7, 0, 20), 1)]
 
     async def scenario(store: Store, epochs: Epochs) -> None:
@@ -177,11 +178,10 @@ def test_pages_come_in_order_of_position_and_end_where_asked(store: Store) -> No
 
 
 @pytest.mark.parametrize("state", ["scheduled", "waiting"])
-def test_a_page_of_large_events_is_short_and_the_next_goes_on(
+def test_a_page_of_large_events_is_short_and_the_next_continues(
     store: Store, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("rocksdb_reads", "postgres_reads", "cassandra_reads"):
-        monkeypatch.setattr(f"everbell.stores.{module}.PAGE_BYTES_MAX", 2_000)
+    monkeypatch.setattr("everbell.stores.paging.PAGE_BYTES_MAX", 2_000)
     key = "k" if state == "waiting" else None
     events = [
         event(number, due_in=number, partition=1, key=key, state=state, payload=b"1" * size)
@@ -202,13 +202,13 @@ def test_a_page_of_large_events_is_short_and_the_next_goes_on(
                 last = page.events[-1]
                 after, more = page.last or (last.position if state == "scheduled" else last.order), page.more
             assert [each for page in pages for each in page] == events
-            assert len(pages) > 3 or isinstance(store, MemoryStore), "what is in memory anyway takes no more"
+            assert len(pages) > 3 or isinstance(store, MemoryStore), "the store in memory needs no limit of bytes"
             assert all(len(page) <= 4 for page in pages) or isinstance(store, MemoryStore)
 
     play(store, scenario)
 
 
-def test_a_page_leaves_out_no_more_than_what_nobody_wants(store: Store) -> None:
+def test_a_page_leaves_out_only_unwanted_events(store: Store) -> None:
     crowded = "http://crowded.example:8080"
     herd = [event(n, due_in=n, partition=1, to=f"{crowded}/{n}" if n % 2 else crowded) for n in range(1, 41)]
     others = [
@@ -231,7 +231,7 @@ def test_a_page_leaves_out_no_more_than_what_nobody_wants(store: Store) -> None:
     play(store, scenario)
 
 
-def test_a_read_from_the_front_sees_what_is_added_before_it(store: Store) -> None:
+def test_a_read_from_the_front_sees_events_added_before_it(store: Store) -> None:
     async def scenario(store: Store, epochs: Epochs) -> None:
         late, early = event(1, due_in=50, partition=2), event(2, due_in=5, partition=2)
         await make(store, epochs, Add(late))
@@ -283,7 +283,7 @@ def test_a_client_given_id_is_taken_once(store: Store) -> None:
     play(store, scenario)
 
 
-def test_of_many_client_given_ids_each_is_taken_once(store: Store) -> None:
+def test_each_of_many_client_given_ids_is_taken_once(store: Store) -> None:
     old = [event(1 + number, id=f"order-{number:03}") for number in range(20, 60)]
     new = [event(101 + number, id=f"order-{number:03}", payload=b"[]") for number in range(40, 100)]
     twice = event(201, id="order-090")
@@ -313,7 +313,7 @@ def test_a_client_given_id_stays_taken_while_its_record_is_kept(store: Store) ->
     play(store, scenario)
 
 
-def test_forgetting_an_old_record_spares_the_new_event_with_its_id(store: Store) -> None:
+def test_forgetting_an_old_record_keeps_the_new_event_with_its_id(store: Store) -> None:
     first = event(1, id="order-1")
     later = event(2, id="order-1", created_at=NOW + HOUR_MS)
 
@@ -367,20 +367,25 @@ def test_an_event_may_begin_away_from_home(store: Store) -> None:
 # Guards and atomicity
 
 
-def test_preparing_changes_nothing_about_what_is_made(store: Store) -> None:
+async def prepare(store: Store, changes: list[Change]) -> None:
+    if store.preparer is not None:
+        await store.preparer.prepare(changes)
+
+
+def test_preparing_does_not_change_the_result_of_an_apply(store: Store) -> None:
     async def scenario(store: Store, epochs: Epochs) -> None:
         taken, old = event(1, id="order"), event(2, partition=1)
         await make(store, epochs, Add(taken), Add(old))
-        # Worked out before the apply in between is made, and with a change that has to be compared with what is stored.
+        # Prepared before another apply is made, and with a guarded change, which depends on stored events.
         behind: list[Change] = [Add(event(3, id="order")), Add(event(4, partition=1)), finish(old)]
         guarded: list[Change] = [replace(finish(taken), guarded=True), Add(event(5))]
         never: list[Change] = [Add(event(6))]
         for changes in (never, guarded, behind):
-            await store.prepare(changes)
+            await prepare(store, changes)
         assert await store.apply(behind, epochs) == {0: Refusal(taken)}
-        await store.prepare(guarded)
+        await prepare(store, guarded)
         await make(store, epochs, Move(taken, replace(taken, version=2)))
-        await store.prepare(never)
+        await prepare(store, never)
         assert await store.apply(guarded, epochs) == {0: Refusal(None)}
         found = [each for p in range(PARTITIONS) for each in (await page_all(store, p, FAR, 10))[0]]
         assert sorted(each.sequence for each in found) == [1, 4, 5]
@@ -388,7 +393,7 @@ def test_preparing_changes_nothing_about_what_is_made(store: Store) -> None:
     play(store, scenario)
 
 
-def test_a_guarded_change_is_refused_when_the_event_is_no_longer_that(store: Store) -> None:
+def test_a_guarded_change_is_refused_when_the_event_has_changed(store: Store) -> None:
     async def scenario(store: Store, epochs: Epochs) -> None:
         first = event(1, id="order-1", key="k")
         second = replace(first, version=2)
@@ -413,7 +418,7 @@ def test_a_guarded_change_is_refused_when_the_event_is_no_longer_that(store: Sto
     play(store, scenario)
 
 
-def test_a_change_sees_those_before_it_in_the_same_apply(store: Store) -> None:
+def test_a_change_sees_earlier_changes_of_the_same_apply(store: Store) -> None:
     async def scenario(store: Store, epochs: Epochs) -> None:
         first = event(1)
         later = replace(first, run_at=NOW + 5, version=2)
@@ -484,7 +489,7 @@ def test_a_store_belongs_to_the_cluster_that_claimed_it_first(store: Store) -> N
     play(store, scenario)
 
 
-def test_whoever_takes_a_partition_gets_sequences_above_all_that_are_stored_there(store: Store) -> None:
+def test_a_new_owner_gets_sequences_above_all_stored_in_its_partitions(store: Store) -> None:
     async def scenario(store: Store, epochs: Epochs) -> None:
         sequence = await store.raise_fence({0: store.epoch + 1})
         stored = event(sequence + 7, partition=0)
@@ -497,7 +502,7 @@ def test_whoever_takes_a_partition_gets_sequences_above_all_that_are_stored_ther
 # Ends
 
 
-def test_the_next_occurrence_takes_the_place_of_the_last(store: Store) -> None:
+def test_the_next_occurrence_replaces_the_previous_one(store: Store) -> None:
     first = event(1, key="k", repeat=Repeat(1_000, 3))
     second = replace(first, occurrence=2, due_at=NOW + 1_000, run_at=NOW + 1_000)
     third = replace(second, occurrence=3, due_at=NOW + 2_000, run_at=NOW + 2_000)
@@ -536,7 +541,7 @@ def test_counts_follow_every_change(store: Store) -> None:
     play(store, scenario)
 
 
-def test_records_go_by_the_hour_the_oldest_first(store: Store) -> None:
+def test_records_are_forgotten_by_the_hour_the_oldest_first(store: Store) -> None:
     async def scenario(store: Store, epochs: Epochs) -> None:
         hours = [2, 1, 1, 3, 1]
         events = [event(sequence, id=f"order-{sequence}") for sequence, _ in enumerate(hours)]
@@ -557,10 +562,10 @@ def test_records_go_by_the_hour_the_oldest_first(store: Store) -> None:
 # Keys
 
 
-def test_a_line_waits_in_its_own_order(store: Store) -> None:
+def test_waiting_events_of_a_key_have_their_own_order(store: Store) -> None:
     async def scenario(store: Store, epochs: Epochs) -> None:
         line = [event(s, key="k", due_in=due, state="waiting", run_at=NOW) for s, due in ((1, 9), (2, 3), (3, 3))]
-        # Keys that begin alike, and another tenant's, are lines of their own.
+        # Keys with a common prefix, and keys of another tenant, have separate lines.
         apart = [
             event(4, key="k2", state="waiting"),
             event(5, key="k", tenant="shop2", state="waiting"),
@@ -578,7 +583,7 @@ def test_a_line_waits_in_its_own_order(store: Store) -> None:
     play(store, scenario)
 
 
-def test_heads_are_remembered_until_unblocked(store: Store) -> None:
+def test_heads_are_stored_until_unblocked(store: Store) -> None:
     async def scenario(store: Store, epochs: Epochs) -> None:
         names = [("a", "k"), ("a", "k2"), ("ab", "a"), ("b", "")]
         blocks = [Block(1, tenant, key, head) for head, (tenant, key) in enumerate(names)]
@@ -595,7 +600,7 @@ def test_heads_are_remembered_until_unblocked(store: Store) -> None:
     play(store, scenario)
 
 
-def test_a_buried_row_is_gone_for_good(store: Store) -> None:
+def test_a_buried_row_is_not_read_again(store: Store) -> None:
     async def scenario(store: Store, epochs: Epochs) -> None:
         bad, good = event(1, id="bad", partition=1), event(2, partition=1)
         await make(store, epochs, Add(bad), Add(good))
@@ -672,7 +677,7 @@ async def fill(store: Store, epochs: Epochs) -> dict[str, Event]:
     ],
 )
 @pytest.mark.parametrize("limit", [1, 2, 100])
-def test_a_search_finds_what_matches_in_order(store: Store, filter: Filter, names: list[str], limit: int) -> None:
+def test_a_search_finds_all_matches_in_order(store: Store, filter: Filter, names: list[str], limit: int) -> None:
     async def scenario(store: Store, epochs: Epochs) -> None:
         events = await fill(store, epochs)
         assert await find_all(store, filter, limit) == [events[name] for name in names]
@@ -680,7 +685,7 @@ def test_a_search_finds_what_matches_in_order(store: Store, filter: Filter, name
     play(store, scenario)
 
 
-def test_a_search_without_status_finds_all_that_is_unfinished(store: Store) -> None:
+def test_a_search_without_status_finds_all_unfinished_events(store: Store) -> None:
     async def scenario(store: Store, epochs: Epochs) -> None:
         events = await fill(store, epochs)
         found = await find_all(store, Filter("shop"), 2)
@@ -728,23 +733,23 @@ def test_a_broken_cursor_is_refused(store: Store, filter: Filter, cursor: str) -
     play(store, scenario)
 
 
-def test_a_cursor_is_good_only_for_its_own_search(store: Store) -> None:
+def test_a_cursor_works_only_for_its_own_search(store: Store) -> None:
     async def scenario(store: Store, epochs: Epochs) -> None:
         await fill(store, epochs)
         cursor = (await store.find(Filter("shop", "scheduled"), None, 1)).cursor
         with pytest.raises(InvalidInput):
             await store.find(Filter("shop", "dead"), cursor, 1)
-        # In another tenant it leads to nothing but that tenant's own events.
+        # For another tenant, the cursor finds only events of that tenant.
         found = await store.find(Filter("bank", "scheduled"), cursor, 10)
         assert {event.tenant for event in found.events} <= {"bank"}
 
     play(store, scenario)
 
 
-def test_a_search_among_very_many_returns_early_and_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("memory_find", "rocksdb_find", "collecting"):
+def test_a_long_search_returns_early_and_can_be_continued(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("rocksdb.find", "searching"):
         monkeypatch.setattr(f"everbell.stores.{module}.EXAMINED_MAX", 50)
-    for module in ("rocksdb_find", "postgres_find", "cassandra_find"):
+    for module in ("memory.find", "rocksdb.find", "postgres.find", "cassandra.find"):
         monkeypatch.setattr(f"everbell.stores.{module}.SLICE", 20)
 
     async def scenario(store: Store, epochs: Epochs) -> None:
@@ -760,11 +765,11 @@ def test_a_search_among_very_many_returns_early_and_goes_on(store: Store, monkey
 
 
 @pytest.mark.parametrize("state", ["scheduled", "waiting", "dead"])
-def test_a_page_ends_by_bytes_too_and_the_search_goes_on(
+def test_a_page_of_large_events_ends_early_and_the_search_can_be_continued(
     store: Store, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("everbell.stores.semantics.FOUND_BYTES_MAX", 2_000)
-    monkeypatch.setattr("everbell.stores.postgres_find.PAGE_BYTES_MAX", 1_000)
+    monkeypatch.setattr("everbell.stores.searching.FOUND_BYTES_MAX", 2_000)
+    monkeypatch.setattr("everbell.stores.paging.PAGE_BYTES_MAX", 1_000)
 
     async def scenario(store: Store, epochs: Epochs) -> None:
         sizes = [900, 900, 900, 5_000, 10, 1_500, 600]
@@ -788,7 +793,7 @@ def test_a_page_ends_by_bytes_too_and_the_search_goes_on(
     play(store, scenario)
 
 
-def test_much_is_applied_at_once(store: Store) -> None:
+def test_many_changes_can_be_applied_at_once(store: Store) -> None:
     async def scenario(store: Store, epochs: Epochs) -> None:
         events = [event(sequence, due_in=sequence % 100, id=f"c{sequence}") for sequence in range(1, 2_001)]
         again = [Add(replace(e, sequence=e.sequence + 5_000)) for e in events[-3:]]
@@ -803,21 +808,25 @@ def test_much_is_applied_at_once(store: Store) -> None:
     play(store, scenario)
 
 
-TAKES_PARCELS = [name for name in STORES if name in ("memory", "rocksdb")]
-"""Those that say so; the test below holds them, and the others, to it."""
+HAVE_ROW_MAKERS = [name for name in STORES if name in ("memory", "rocksdb")]
+"""Checked by the next test."""
 
 
-def test_stores_say_whether_they_take_parcels(store: Store, request: pytest.FixtureRequest) -> None:
-    assert store.takes_parcels == (request.node.callspec.params["store"] in TAKES_PARCELS)
+def test_some_stores_have_a_row_maker(store: Store, request: pytest.FixtureRequest) -> None:
+    has_one = request.node.callspec.params["store"] in HAVE_ROW_MAKERS
+    assert (store.row_maker is not None) == has_one
+    if store.row_maker is not None:
+        assert row_maker(store.row_maker.format).format == store.row_maker.format
 
 
-@pytest.mark.parametrize("store", TAKES_PARCELS, indirect=True)
-def test_a_parcel_is_the_events_in_it(store: Store) -> None:
-    made, events = parcel(60, 150)
+@pytest.mark.parametrize("store", HAVE_ROW_MAKERS, indirect=True)
+def test_prepared_rows_are_stored_as_their_events(store: Store) -> None:
+    assert store.row_maker is not None
+    made, events = prepared(store.row_maker, 60, 150)
     beside = event(500, key="k")
 
     async def scenario(store: Store, epochs: Epochs) -> None:
-        assert await store.apply(cast(Any, [Add(beside), made]), epochs) == {}
+        assert await store.apply([Add(beside), made], epochs) == {}
         for partition in range(PARTITIONS):
             expected = [each for each in [*events, beside] if each.partition == partition]
             assert (await page_all(store, partition, FAR, 7))[0] == sorted(expected, key=lambda e: e.position)
@@ -830,14 +839,15 @@ def test_a_parcel_is_the_events_in_it(store: Store) -> None:
     play(store, scenario)
 
 
-@pytest.mark.parametrize("store", TAKES_PARCELS, indirect=True)
-def test_a_parcel_is_refused_as_a_whole_by_the_fence(store: Store) -> None:
-    made, events = parcel(60, 150)
+@pytest.mark.parametrize("store", HAVE_ROW_MAKERS, indirect=True)
+def test_the_fence_refuses_prepared_rows_as_a_whole(store: Store) -> None:
+    assert store.row_maker is not None
+    made, events = prepared(store.row_maker, 60, 150)
 
     async def scenario(store: Store, epochs: Epochs) -> None:
         await store.raise_fence({events[-1].partition: store.epoch + 1})
         with pytest.raises(Fenced):
-            await store.apply(cast(Any, [made]), epochs)
+            await store.apply([made], epochs)
         assert [await store.get("shop", each.id) for each in events] == [None] * len(events)
 
     play(store, scenario)

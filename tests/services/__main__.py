@@ -1,4 +1,4 @@
-"""`make services`: the servers that the tests use, for people. Prints their URLs and runs until it is interrupted."""
+"""`make services`: start the servers that the tests use, for manual work. Prints their URLs and runs until stopped."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # Waited for, and not handled: whatever comes meanwhile is taken when everything runs.
+    # The signals are blocked, not handled: a signal that arrives during the start is taken when all servers run.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     main()

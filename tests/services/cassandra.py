@@ -1,8 +1,8 @@
 """An Apache Cassandra for tests: real nodes on loopback, small and durable, alone or as datacentres of one cluster.
 
 Drivers know the nodes of a cluster by their addresses and expect all of them at one port, so the nodes of a cluster
-have addresses of their own in 127.0.0.0/8. Every write is synced before it is answered, which a server of its own does
-not do by default: replicas stand in for that where there are several machines.
+have addresses of their own in 127.0.0.0/8. Each node syncs every write before it answers. A production node does not do
+that by default: it relies on replicas on other machines instead.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OPENED = (
     "java.rmi/sun.rmi.transport.tcp java.sql/java.sql jdk.compiler/com.sun.tools.javac.file "
     "jdk.management/com.sun.management.internal jdk.unsupported/sun.misc"
 ).split()
-"""What the server wants of Java's modules: its own start script has the same list."""
+"""The Java modules that the server needs to open: its own start script has the same list."""
 
 _SETTINGS = """\
 cluster_name: {cluster}
@@ -89,12 +89,12 @@ _TOKENS = 1 << 64
 
 class CassandraServer(ServerProcess):
     """`with CassandraServer() as server:` for a server that a test may stop, kill or freeze; `shared.cassandra()` for
-    one that nobody may.
+    the server that all tests share.
     """
 
     name = "cassandra"
     end_signal = signal.SIGTERM
-    patience_s = 240.0  # three of them start on two busy cores
+    patience_s = 240.0  # Three servers start on two busy cores.
 
     def __init__(self, heap_mb: int = 768) -> None:
         self._java, self._classpath = java(), CASSANDRA.classpath
@@ -106,7 +106,7 @@ class CassandraServer(ServerProcess):
         self.token = 0
         self.has_password = True
         self.has_tls = False
-        """Whether it also speaks TLS, at the same port."""
+        """Whether the server also speaks TLS, at the same port."""
         self._heap_mb = heap_mb
         self._numbers = count(1)
 
@@ -120,11 +120,11 @@ class CassandraServer(ServerProcess):
 
     @property
     def authority(self) -> Path:
-        """The certificate of whoever signed its own."""
+        """The certificate of the authority that signed the server's certificate."""
         return self.folder / "authority.pem"
 
     def fresh_store(self) -> str:
-        """The URL of a store that nobody has used, in tables that all share: making tables takes seconds."""
+        """The URL of an unused store, in tables that all stores share: creating tables takes seconds."""
         return f"{self.url}&store=test_{next(self._numbers)}"
 
     def fresh_keyspace(self) -> str:
@@ -132,7 +132,7 @@ class CassandraServer(ServerProcess):
         return self.keyspace_url(f"test_{next(self._numbers)}")
 
     def execute(self, cql: str) -> int:
-        """Run a statement as the administrator; returns how many rows came back."""
+        """Run a statement as the administrator; returns the number of rows."""
         return _ask(self.address, self.port, cql)
 
     def prepare(self) -> None:
@@ -187,7 +187,7 @@ class CassandraServer(ServerProcess):
             "cassandra.storagedir": str(self.folder),
             "cassandra-foreground": "yes",
             "cassandra.skip_wait_for_gossip_to_settle": "0",
-            # How long a node may wait for the first answer of another; a busy machine takes its time.
+            # How long a node waits for the first answer of another node; a busy machine needs longer than the default.
             "cassandra.ring_delay_ms": "60000",
             "cassandra.superuser_setup_delay_ms": "0",
             "jdk.attach.allowAttachSelf": "true",
@@ -198,7 +198,7 @@ class CassandraServer(ServerProcess):
         return [self._java, *modules, *memory, *named, "-cp", self._classpath, main]
 
     def is_ready(self) -> bool:
-        """Whether it lets us in and answers."""
+        """Whether the server accepts the login and answers."""
         try:
             return self.execute("SELECT key FROM system.local") == 1
         except (OSError, ServiceFailed, struct.error):
@@ -206,8 +206,8 @@ class CassandraServer(ServerProcess):
 
 
 class CassandraCluster:
-    """Nodes in datacentres: `CassandraCluster({"dc1": 2, "dc2": 1})`. Without passwords, for those are kept by one
-    replica, and would be lost with it.
+    """Nodes in datacentres: `CassandraCluster({"dc1": 2, "dc2": 1})`. The cluster has no passwords, because Cassandra
+    stores them on one replica and would lose them with it.
     """
 
     def __init__(self, sizes: Mapping[str, int], heap_mb: int = 512) -> None:
@@ -227,7 +227,7 @@ class CassandraCluster:
         return [node for node in self.nodes if node.datacenter == datacenter]
 
     def url(self, datacenter: str, keyspace: str = "everbell") -> str:
-        """The URL for whoever is in a datacentre; a keyspace that is made by it has a replica on every node."""
+        """The URL for a client in a datacentre; a keyspace that this client creates has a replica on every node."""
         hosts = ",".join(f"{node.address}:{node.port}" for node in self.of(datacenter))
         names = sorted({node.datacenter for node in self.nodes})
         copies = ",".join(f"{name}:{len(self.of(name))}" for name in names)
@@ -235,7 +235,7 @@ class CassandraCluster:
 
     def __enter__(self) -> Self:
         try:
-            # One after the other: nodes that join at once may not know of each other.
+            # One after the other: nodes that join at the same time may not learn of each other.
             for started, node in enumerate(self.nodes, 1):
                 node.start()
                 self._until_known(self.nodes[:started])
@@ -251,10 +251,10 @@ class CassandraCluster:
 
     def _until_known(self, nodes: list[CassandraServer]) -> None:
         for node in nodes:
-            node.until(partial(_knows, node, len(nodes) - 1), "one of the cluster")
+            node.until(partial(_knows, node, len(nodes) - 1), "a member of the cluster")
 
     def remove(self) -> None:
-        """End all of them, and remove their data."""
+        """End all nodes, and remove their data."""
         for node in self.nodes:
             node.remove()
 
@@ -278,7 +278,7 @@ def _ask(address: str, port: int, cql: str) -> int:
             secret = f"\0{USER}\0{PASSWORD}".encode()
             code, body = exchange(_AUTH_RESPONSE, struct.pack(">i", len(secret)) + secret)
         if code not in (_READY, _AUTH_SUCCESS):
-            raise ServiceFailed(f"cassandra did not let us in: {body!r}")
+            raise ServiceFailed(f"cassandra refused the login: {body!r}")
         raw = cql.encode()
         code, body = exchange(_QUERY, struct.pack(">i", len(raw)) + raw + struct.pack(">hB", 1, 0))
         if code != _RESULT:
@@ -295,7 +295,7 @@ def _count_rows(body: bytes) -> int:
     for _ in range(2):
         place = _after_text(body, place)
     for _ in range(columns):
-        place = _after_text(body, place) + 2  # of a simple type
+        place = _after_text(body, place) + 2  # All columns have a simple type.
     (rows,) = struct.unpack_from(">i", body, place)
     return int(rows)
 

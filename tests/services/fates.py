@@ -1,11 +1,11 @@
-"""A TCP proxy that decides about each request whether it arrives, and whether its answer does.
+"""A TCP proxy that decides for each request whether the request arrives, and whether its answer does.
 
-What a client sends is judged as it comes, one read at a time:
+The proxy decides about each read from a client separately:
 
-    PASS      goes on to the server
-    CUT       gets nowhere: both connections end
-    DEAFEN    gets there, but when the server answers, the client's connection ends and the answer is lost
-    HOLD      the client's connection ends; `release` sends it to the server after all
+    PASS      the request goes on to the server
+    CUT       the request is lost: both connections end
+    DEAFEN    the request arrives, but when the server answers, the client's connection ends and the answer is lost
+    HOLD      the client's connection ends; `release` sends the request to the server later
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Self
 
 
 class Fate(Enum):
-    """What becomes of something that a client sent."""
+    """What the proxy does with a request."""
 
     PASS = 1
     CUT = 2
@@ -32,7 +32,7 @@ class FatefulProxy:
     def __init__(self, server_port: int) -> None:
         self.port = 0
         self.fates: list[Fate] = []
-        """What happened, but for PASS, in order."""
+        """The decisions other than PASS, in order."""
         self._server_port = server_port
         self._judge: Callable[[bytes], Fate] = _pass
         self._listener: asyncio.Server | None = None
@@ -40,7 +40,7 @@ class FatefulProxy:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def once(self, fate: Fate, marker: bytes = b"") -> asyncio.Event:
-        """Let this happen to the next read that has the marker in it; the signal is given when it does."""
+        """Do this to the next read that contains the marker; the returned event is set when it happens."""
         happens = asyncio.Event()
 
         def judge(data: bytes) -> Fate:
@@ -54,7 +54,7 @@ class FatefulProxy:
         return happens
 
     async def release(self) -> None:
-        """Send what was held to the server, and wait until it has answered or ended the connection."""
+        """Send the held request to the server, and wait until the server has answered or ended the connection."""
         while self._held:
             answers, server, data = self._held.pop()
             server.write(data)
@@ -102,7 +102,7 @@ class FatefulProxy:
         server: asyncio.StreamWriter,
         back: asyncio.Task[None],
     ) -> bool:
-        """Pass requests on until the connection ends; returns whether the last one is held."""
+        """Forward requests until the connection ends; returns whether the last request is held."""
         while data := await requests.read(1 << 20):
             fate = self._judge(data)
             if fate is not Fate.PASS:

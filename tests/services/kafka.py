@@ -1,9 +1,9 @@
 """An Apache Kafka for tests: one process that is broker and controller (KRaft), on loopback, durable topics.
 
-Topics are never made by asking for them: what a test wants it makes, and what is missing is missing,
-as in a cluster that somebody runs with care.
+Asking for a topic does not create it: a test creates the topics that it needs, as an operator does in a carefully run
+cluster.
 
-It listens twice: for everybody, and with TLS for those who have a name and a password (SASL).
+The server has two listeners: one without authentication, and one with TLS and a name and password (SASL).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.services.maven import KAFKA, java
 from tests.services.process import ServerProcess, free_port
 
-_CLUSTER = "everbell-tests-kafka-1"  # 22 characters, as Kafka wants them
+_CLUSTER = "everbell-tests-kafka-1"  # Kafka requires 22 characters.
 _METADATA, _METADATA_VERSION = 3, 1
 USER, PASSWORD = "everbell", "opensesame-17"
 _CERTIFICATE = (
@@ -57,18 +57,19 @@ initial.broker.registration.timeout.ms=120000
 
 
 class KafkaServer(ServerProcess):
-    """`with KafkaServer() as server:` for a server that a test may stop, kill or freeze; `shared.kafka()` for one that
-    nobody may.
+    """`with KafkaServer() as server:` for a server that a test may stop, kill or freeze; `shared.kafka()` for the
+    server that all tests share.
     """
 
     name = "kafka"
     end_signal = signal.SIGTERM
     patience_s = 180.0
-    """On a machine with too much to do, Java takes a minute to start."""
+    """On an overloaded machine, Java takes a minute to start."""
 
     def __init__(self, heap_mb: int = 384, session_ms: int = 30_000) -> None:
-        """`session_ms` is how long its controller waits for word of its broker before it takes all topics from it. One
-        that was killed comes back after that; one that has little time on a busy machine is not to be taken for dead.
+        """`session_ms` is how long the controller waits for a heartbeat of the broker before it takes all topics from
+        it. A killed broker comes back after that time, so a short session makes restarts quick. A long session keeps a
+        slow broker on a busy machine from being declared dead.
         """
         self._java, self._classpath = java(), KAFKA.classpath
         super().__init__()
@@ -84,12 +85,12 @@ class KafkaServer(ServerProcess):
 
     @property
     def secure_address(self) -> str:
-        """Where `USER` with `PASSWORD` is let in, over TLS."""
+        """The address that accepts `USER` with `PASSWORD`, over TLS."""
         return f"127.0.0.1:{self._secure_port}"
 
     @property
     def authority(self) -> Path:
-        """The certificate that vouches for it: its own."""
+        """The certificate that clients must trust: the server signed its own."""
         return self.folder / "certificate.pem"
 
     @property
@@ -97,7 +98,7 @@ class KafkaServer(ServerProcess):
         return f"kafka://{self.address}"
 
     def fresh_name(self) -> str:
-        """A name for a topic or a group that nobody has used."""
+        """An unused name for a topic or a group."""
         return f"test-{next(self._numbers)}"
 
     def prepare(self) -> None:
@@ -116,7 +117,7 @@ class KafkaServer(ServerProcess):
         return [self._java, *memory, *self._program(), "kafka.Kafka", str(self.folder / "server.properties")]
 
     def is_ready(self) -> bool:
-        """Whether it names itself as the broker to talk to, and as the controller."""
+        """Whether the server names itself as the broker and as the controller."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
                 connection.settimeout(2)
@@ -130,7 +131,7 @@ class KafkaServer(ServerProcess):
 
 
 def _asked_metadata(connection: socket.socket) -> bytes:
-    """The answer to a request for the brokers, and for no topics."""
+    """The answer to a metadata request for all brokers and no topics."""
     client = b"ready"
     request = struct.pack(">hhih", _METADATA, _METADATA_VERSION, 1, len(client)) + client + struct.pack(">i", 0)
     connection.sendall(struct.pack(">i", len(request)) + request)
@@ -140,6 +141,6 @@ def _asked_metadata(connection: socket.socket) -> bytes:
 
 
 def _has_broker(answer: bytes) -> bool:
-    """After the number of the request comes the number of brokers."""
+    """The number of brokers follows the number of the request."""
     _request, brokers = struct.unpack_from(">ii", answer)
     return bool(brokers > 0)

@@ -1,11 +1,11 @@
 """Servers that come as Java archives: fetched with Maven, once, into a folder that all clones share.
 
-- What is fetched is named with its version, and everything else follows from that: a folder that is there is complete,
-  because it is filled under another name and renamed at the end. Two that fetch at once both succeed.
+- The version is part of the folder's name. An existing folder is complete, because it is filled under another name and
+  renamed at the end. Two processes that fetch at the same time both succeed.
 - The folder is `everbell/` in the user's cache (`XDG_CACHE_HOME`, else `~/.cache`): a new clone costs no download.
-- Maven reads its own settings, so a mirror that a machine has configured is used here too.
+- Maven reads its own settings, so it uses a mirror that the machine has configured.
 
-`python -m tests.services.maven` fetches everything there is, which `make services-installed` does.
+`python -m tests.services.maven` fetches all distributions; `make services-installed` runs it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DEPENDENCY = """\
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A server and what it needs, as coordinates `group:artifact:version`; what these need comes along."""
+    """A server and its libraries, as coordinates `group:artifact:version`; Maven adds their dependencies."""
 
     name: str
     version: str
@@ -50,16 +50,16 @@ class Distribution:
 
     @property
     def folder(self) -> Path:
-        """Where its archives are, once they are here."""
+        """The folder of the archives, once they are fetched."""
         return _cache_folder() / f"{self.name}-{self.version}"
 
     @property
     def classpath(self) -> str:
-        """For `java -cp`; fetches the archives if they are not here."""
+        """The argument of `java -cp`; fetches the archives if they are missing."""
         return f"{fetched(self)}/*"
 
 
-# The second archive is what the server logs with: the first has only the interface.
+# The second archive writes the server's logs: the first one contains only the logging interface.
 KAFKA = Distribution("kafka", "4.1.0", ("org.apache.kafka:kafka_2.13:4.1.0", "org.slf4j:slf4j-simple:1.7.36"))
 
 CASSANDRA = Distribution("cassandra", "5.0.2", ("org.apache.cassandra:cassandra-all:5.0.2",))
@@ -68,7 +68,7 @@ DISTRIBUTIONS = (KAFKA, CASSANDRA)
 
 
 def java() -> str:
-    """The program that runs them."""
+    """The path of the Java program."""
     if program := shutil.which("java"):
         return program
     raise ServiceMissing("java is not installed (on Debian: apt-get install default-jre-headless)")
@@ -76,7 +76,7 @@ def java() -> str:
 
 @cache
 def fetched(distribution: Distribution) -> Path:
-    """The folder with the archives of a distribution, fetched if need be."""
+    """The folder with the archives of a distribution, fetched if they are missing."""
     folder = distribution.folder
     if not folder.exists():
         _fetch(distribution, folder)
@@ -97,7 +97,7 @@ def _fetch(distribution: Distribution, folder: Path) -> None:
         try:
             archives.rename(folder)
         except OSError:
-            if not folder.exists():  # else somebody else was quicker, with the same archives
+            if not folder.exists():  # Otherwise another process has fetched the same archives.
                 raise
 
 

@@ -25,13 +25,13 @@ _SETTINGS = {
 
 
 class PostgresServer(ServerProcess):
-    """`with PostgresServer() as server:` for a server that a test may stop, kill or freeze; `shared.postgres()` for
-    one that nobody may.
+    """`with PostgresServer() as server:` for a server that a test may stop, kill or freeze; `shared.postgres()` for the
+    server that all tests share.
     """
 
     name = "postgresql"
-    user = "postgres"  # the server refuses to run as root
-    end_signal = signal.SIGINT  # does not wait for clients to leave
+    user = "postgres"  # The server refuses to run as root.
+    end_signal = signal.SIGINT  # A fast shutdown does not wait until clients disconnect.
 
     def __init__(self) -> None:
         self._bin = _newest_bin()
@@ -47,11 +47,11 @@ class PostgresServer(ServerProcess):
         return f"postgresql://{USER}:{password}@127.0.0.1:{self.port}/{database}"
 
     def fresh_schema(self) -> str:
-        """The URL of a schema that nobody has used; it does not exist yet. Costs nothing."""
+        """The URL of an unused schema, which does not exist yet. Costs nothing."""
         return f"{self.url}?schema=test_{next(self._numbers)}"
 
     def fresh_database(self) -> str:
-        """The URL of a database that is new and empty."""
+        """The URL of a new, empty database."""
         name = f"test_{next(self._numbers)}"
         self.execute(f"CREATE DATABASE {name}")
         return self.database_url(name)
@@ -83,8 +83,8 @@ class PostgresServer(ServerProcess):
 
 
 class StandbyServer(PostgresServer):
-    """A standby that follows another server by streaming, until it is promoted. Start it before the other one is told
-    to wait for it: what is set there before comes with the copy.
+    """A standby that follows another server by streaming, until it is promoted. Start it before the primary is
+    configured to wait for it: the standby copies the settings that the primary has at that time.
     """
 
     name = "postgresql-standby"
@@ -99,7 +99,7 @@ class StandbyServer(PostgresServer):
         self.run(str(self._bin / "pg_basebackup"), source, *options)
 
     def promote(self) -> None:
-        """Take writes from now on; returns when it does."""
+        """Accept writes from now on; returns when the server does."""
         self.run(str(self._bin / "pg_ctl"), "promote", f"--pgdata={self._data}", "--wait")
 
 

@@ -1,12 +1,12 @@
-"""A server of somebody else's, run by us: private folder, private port, started, stopped, killed, frozen.
+"""A server of another project, run by the tests: private folder, private port, started, stopped, killed, frozen.
 
 - The folder and the port belong to the object, so a server that was killed comes back with its data at its address.
-- The port lies below those that the kernel gives to outgoing connections. A client that keeps trying to reach a server
-  that is away could otherwise be given the server's own port, connect to itself, and keep the server from coming back.
-- A server never outlives whoever started it: the kernel ends it with its parent. The kernel means the thread that
-  started it, so all are started by one thread that stays.
-- What another process does cannot be awaited, so `start` looks again and again until the server answers. Where it ends
-  instead, or does not answer in time, the error carries the end of its log.
+- The port lies below those that the kernel gives to outgoing connections. A client that keeps trying to reach a stopped
+  server could otherwise be given the server's own port, connect to itself, and keep the server from coming back.
+- A server never outlives the process that started it: the kernel ends it with its parent. For the kernel, the parent is
+  the thread that started the server, so one thread that lives as long as the process starts all servers.
+- No event tells that another process is ready, so `start` asks repeatedly until the server answers. If the server ends
+  instead, or does not answer in time, the error contains the end of its log.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ class ServiceMissing(Exception):
 
 
 class ServiceFailed(Exception):
-    """The server did not do as told; carries the end of its log."""
+    """The server did not do its task; contains the end of its log."""
 
 
 class ServerProcess(ABC):
-    """One server. Subclasses say what to run and how to ask whether it is ready."""
+    """One server. A subclass defines the command and the check whether the server is ready."""
 
     name = "server"
     end_signal = signal.SIGTERM
     user: str | None = None
-    """Who runs it, where we are root."""
+    """The user that runs the server, if the tests run as root."""
     patience_s = PATIENCE_S
 
     def __init__(self) -> None:
@@ -62,21 +62,21 @@ class ServerProcess(ABC):
     @property
     @abstractmethod
     def url(self) -> str:
-        """Where it can be reached."""
+        """The address of the server."""
 
-    def prepare(self) -> None:  # noqa: B027 -- not every server has something to prepare
+    def prepare(self) -> None:  # noqa: B027 -- some servers need no preparation
         """Fill the folder, once."""
 
     @abstractmethod
     def command(self) -> Sequence[str]:
-        """What to run."""
+        """The command that starts the server."""
 
     @abstractmethod
     def is_ready(self) -> bool:
-        """Whether it answers."""
+        """Whether the server answers."""
 
     def start(self) -> str:
-        """Start it, or start it again with the same data at the same address. Returns its URL."""
+        """Start the server, or start it again with the same data at the same address. Returns its URL."""
         if not self._prepared:
             self.prepare()
             self._prepared = True
@@ -92,7 +92,7 @@ class ServerProcess(ABC):
         )
 
     def stop(self) -> None:
-        """Stop it as an administrator would."""
+        """Stop the server as an administrator would."""
         process = self._running()
         self.resume()
         process.send_signal(self.end_signal)
@@ -104,7 +104,7 @@ class ServerProcess(ABC):
         self._process = None
 
     def kill(self) -> None:
-        """`kill -9`, with all its children: nothing of it is left to finish anything."""
+        """`kill -9` the server and all its children: no process is left that could finish a write."""
         process = self._running()
         family = self._family()
         for pid in family:
@@ -112,31 +112,31 @@ class ServerProcess(ABC):
         process.wait(self.patience_s)
         self._process = None
         self._frozen = []
-        # Its children are not ours: they are gone when the system says so.
+        # The test cannot wait for grandchildren: the process table tells when they are gone.
         self.until(lambda: not any(map(_is_alive, family)), "gone")
 
     def restart(self) -> str:
-        """Stop it and start it again."""
+        """Stop the server and start it again."""
         self.stop()
         return self.start()
 
     def pause(self) -> None:
-        """Freeze it with all its children: connections stay open, and nothing answers."""
+        """Freeze the server and all its children: connections stay open, and no process answers."""
         self._running()
-        # Children that are born meanwhile are found by the next look; one that is frozen has none.
+        # The next look finds children that were started meanwhile; a frozen process starts none.
         while new := [pid for pid in self._family() if pid not in self._frozen]:
             for pid in new:
                 _send(pid, signal.SIGSTOP)
             self._frozen += new
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Let the server continue."""
         for pid in self._frozen:
             _send(pid, signal.SIGCONT)
         self._frozen = []
 
     def remove(self) -> None:
-        """End it, if it runs, and remove its data."""
+        """End the server, if it runs, and remove its data."""
         if self._process is not None:
             self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -155,7 +155,7 @@ class ServerProcess(ABC):
         self.remove()
 
     def log_end(self) -> str:
-        """The last lines that it logged."""
+        """The last lines of the server's log."""
         lines = self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []
         return "\n".join(lines[-_LOG_LINES:]) or "(it logged nothing)"
 
@@ -174,7 +174,7 @@ class ServerProcess(ABC):
             raise ServiceFailed(f"{command[0]} failed\n{done.stdout}{done.stderr}{self.log_end()}")
 
     def as_user(self) -> list[str]:
-        """The beginning of a command that is run as the server's user."""
+        """The prefix of a command that runs as the server's user."""
         if self.user is None or os.geteuid() != 0:
             return ["setpriv"]
         shutil.chown(self.folder, self.user, self.user)
@@ -190,12 +190,12 @@ class ServerProcess(ABC):
         return [first, *(pid for pid, parent in _parents() if parent == first)]
 
     def until(self, look: Callable[[], bool], what: str) -> None:
-        """Look again and again, until it is as it should be."""
+        """Call `look` repeatedly, until it returns true."""
         deadline = time.monotonic() + self.patience_s
         while not look():
             ended = self._process is not None and self._process.poll() is not None
             if ended or time.monotonic() > deadline:
-                happened = "ended instead" if ended else f"did not get there in {self.patience_s:.0f} s"
+                happened = "ended instead" if ended else f"did not within {self.patience_s:.0f} s"
                 raise ServiceFailed(
                     f"{self.name} should be {what} and {happened}; its log ends with:\n{self.log_end()}"
                 )
@@ -203,7 +203,7 @@ class ServerProcess(ABC):
 
 
 def free_port() -> int:
-    """A loopback port that was free a moment ago, out of the reach of outgoing connections."""
+    """A loopback port that was free a moment ago, below the ports of outgoing connections."""
     while True:
         number = random.choice(_PORTS)
         with socket.socket() as probe:
@@ -233,9 +233,9 @@ def _is_alive(pid: int) -> bool:
 
 
 def _stat(pid: int) -> list[str]:
-    """State, parent, and more; empty when it is gone."""
+    """State, parent, and more; empty when the process is gone."""
     try:
-        # The name of the program is in parentheses, and may have anything in it.
+        # The name of the program is in parentheses, and may contain any character.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return []

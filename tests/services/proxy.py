@@ -1,4 +1,4 @@
-"""A wire between a client and a server that a test can cut, also just before an answer comes back."""
+"""A connection between a client and a server that a test can cut, even just before an answer comes back."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.services.process import free_port
 
 
 class Proxy:
-    """`async with Proxy(port) as proxy:` passes what comes to `proxy.port` on to a port of this machine."""
+    """`async with Proxy(port) as proxy:` forwards connections to `proxy.port` to a port of this machine."""
 
     def __init__(self, target: int) -> None:
         self.port = free_port()
         self.swallowed = 0
-        """How many connections were cut in place of an answer."""
+        """The number of connections that were cut instead of answered."""
         self._target = target
         self._swallow = False
         self._writers: set[asyncio.StreamWriter] = set()
@@ -33,11 +33,11 @@ class Proxy:
             self._server.close()
 
     def swallow_answers(self) -> None:
-        """From now on requests go through, and instead of an answer the connection ends."""
+        """From now on, forward requests and end the connection instead of returning the answer."""
         self._swallow = True
 
     def heal(self) -> None:
-        """Pass everything on again."""
+        """Forward everything again."""
         self._swallow = False
 
     def cut(self) -> None:

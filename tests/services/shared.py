@@ -1,8 +1,8 @@
-"""One server of each kind for all tests of a pytest process, started by the first that asks.
+"""One server of each kind for all tests of a pytest process, started by the first test that asks.
 
-Whoever asks gets a place of its own on it (a schema, a path), and must not stop it. Where a server cannot be had, the
-test that asked is skipped and says why; EVERBELL_REQUIRE_SERVICES=1, which continuous integration sets, makes that a
-failure, so that nothing is skipped there unseen.
+Each test gets a place of its own on the server (a schema, a path), and must not stop it. If a server cannot be started
+here, the test that asked is skipped and says why. EVERBELL_REQUIRE_SERVICES=1, which continuous integration sets, makes
+that a failure, so that no test is skipped unnoticed there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ S = TypeVar("S", bound=ServerProcess)
 
 
 def had(make: Callable[[], H]) -> H:
-    """A new server, not started yet; or the test is skipped, or fails."""
+    """A new server, not started yet. If it is not installed, the test is skipped or fails."""
     try:
         return make()
     except ServiceMissing as missing:
@@ -55,7 +55,7 @@ def kafka() -> KafkaServer:
 
 @cache
 def fragile_kafka() -> KafkaServer:
-    """Another Kafka, which a test may stop, kill and freeze; whoever does so starts it again."""
+    """Another Kafka, which a test may stop, kill and freeze; that test starts it again."""
     return _started(had(lambda: KafkaServer(session_ms=3_000)))
 
 

@@ -1,4 +1,4 @@
-"""What a test does with a Kafka besides Everbell: topics that are new, records that go in, records that came out."""
+"""The test's own access to Kafka, without Everbell: create topics, write records, read records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE_S = 60.0
 
 
 class Got(NamedTuple):
-    """A record that came out."""
+    """A record that was read."""
 
     key: bytes | None
     value: bytes
@@ -24,7 +24,7 @@ class Got(NamedTuple):
     partition: int
     offset: int
     at: int
-    """When it was written, as its writer said."""
+    """The time of the record, as set by its writer."""
 
 
 class Topics:
@@ -45,23 +45,23 @@ class Topics:
         return Producer({**self._config, "partitioner": "murmur2_random", "enable.idempotence": True})
 
     def new(self, partitions: int = 1, **settings: str) -> str:
-        """A topic that nobody has used."""
+        """Create an unused topic."""
         name = self._server.fresh_name()
         self.create(name, partitions, **settings)
         return name
 
     def create(self, name: str, partitions: int = 1, **settings: str) -> None:
-        """Make a topic; `max_message_bytes` stands for `max.message.bytes`."""
+        """Create a topic; `max_message_bytes` stands for `max.message.bytes`."""
         config = {setting.replace("_", "."): value for setting, value in settings.items()}
         self._done(self._admin.create_topics([NewTopic(name, partitions, 1, config=config)]))
 
     def grow(self, name: str, partitions: int) -> None:
-        """Let a topic have more partitions."""
+        """Give a topic more partitions."""
         self._done(self._admin.create_partitions([NewPartitions(name, partitions)]))
-        self._producer = self._new_producer()  # The one before would learn of them in five minutes.
+        self._producer = self._new_producer()  # The old producer would learn of them in five minutes.
 
     def send(self, topic: str, value: bytes | None, *, headers: Sequence[tuple[str, bytes]] = (), **place: Any) -> None:
-        """Begin to write a record; `flush` waits until it is there. `key`, `timestamp` and `partition` may be given."""
+        """Begin to write a record; `flush` waits until it is written. Accepts `key`, `timestamp` and `partition`."""
         self._producer.produce(topic, value, headers=list(headers), on_delivery=self._report, **place)
         self._producer.poll(0)
 
@@ -71,17 +71,17 @@ class Topics:
         assert not self._failed, self._failed
 
     def write(self, topic: str, *values: bytes | None, **options: Any) -> None:
-        """Write records, and wait until they are there."""
+        """Write records, and wait until they are written."""
         for value in values:
             self.send(topic, value, **options)
         self.flush()
 
     def read(self, topic: str, count: int) -> list[Got]:
-        """The records of a topic, once there are so many."""
+        """The records of a topic, once it has `count` records."""
         return self.read_until(topic, lambda got: len(got) >= count)
 
     def read_until(self, topic: str, is_enough: Callable[[list[Got]], bool]) -> list[Got]:
-        """The records of a topic, those of each partition in order; waits until that is enough."""
+        """The records of a topic, those of each partition in order; waits until `is_enough` accepts them."""
         consumer = Consumer({**self._config, "group.id": "reading", "enable.auto.commit": False})
         got: list[Got] = []
         until_s = time.monotonic() + PATIENCE_S
@@ -96,7 +96,7 @@ class Topics:
         return got
 
     def committed(self, topic: str, group: str) -> int:
-        """How many records of a topic the group has read for good, over all partitions."""
+        """The group's committed offset in a topic, summed over all partitions."""
         consumer = Consumer({**self._config, "group.id": group})
         try:
             partitions = consumer.list_topics(topic, PATIENCE_S).topics[topic].partitions
@@ -106,12 +106,12 @@ class Topics:
             consumer.close()
 
     def members(self, group: str) -> list[int] | None:
-        """How many partitions each member of a group has, once that is settled; nothing where everybody has left."""
+        """The number of partitions of each member of a group, once the group is stable; empty without members."""
         (future,) = self._admin.describe_consumer_groups([group]).values()
         try:
             found = future.result(PATIENCE_S)
         except KafkaException:
-            return None  # Nobody knows the group yet, or where it is looked after.
+            return None  # The group, or its coordinator, is not known yet.
         if found.state not in (ConsumerGroupState.STABLE, ConsumerGroupState.EMPTY):
             return None
         return sorted(len(member.assignment.topic_partitions) for member in found.members)

@@ -1,4 +1,4 @@
-"""A ZooKeeper for tests: one server, real, on loopback, with sessions that may be short."""
+"""A ZooKeeper for tests: one real server on loopback that allows short sessions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _JAR = Path("/usr/share/java/zookeeper.jar")
 _LOGGER_JAR = _JAR.with_name("slf4j-simple.jar")
 _HEAD_BYTES = 16
 
-# A tick is what session time-outs are rounded to, and half of the shortest one.
+# Session time-outs are rounded to ticks, and the shortest session takes two ticks.
 _SETTINGS = """\
 tickTime=100
 minSessionTimeout=200
@@ -30,7 +30,7 @@ admin.enableServer=false
 
 class ZookeeperServer(ServerProcess):
     """`with ZookeeperServer() as server:` for a server that a test may stop, kill or freeze; `shared.zookeeper()` for
-    one that nobody may.
+    the server that all tests share.
     """
 
     name = "zookeeper"
@@ -54,15 +54,17 @@ class ZookeeperServer(ServerProcess):
         return f"zookeeper://{self.address}/everbell"
 
     def fresh_path(self) -> str:
-        """The URL of a path that nobody has used; it does not exist yet. Costs nothing."""
+        """The URL of an unused path, which does not exist yet. Costs nothing."""
         return f"zookeeper://{self.address}/test-{next(self._numbers)}"
 
     def prepare(self) -> None:
         (self.folder / "zoo.cfg").write_text(_SETTINGS.format(folder=self.folder, port=self.port))
 
     def start(self) -> str:
-        """As every server. Killed between making a log and writing its head, ZooKeeper does not start again by itself
-        (ZOOKEEPER-1621), so what an administrator would do is done before: the empty file goes."""
+        """Start the server, like every server. If ZooKeeper was killed between creating a log and writing its head, it
+        does not start again by itself (ZOOKEEPER-1621). So the empty file is deleted first, as an administrator would
+        do.
+        """
         for log in (self.folder / "data" / "version-2").glob("log.*"):
             with log.open("rb") as file:
                 is_empty = not file.read(_HEAD_BYTES).strip(b"\0")
@@ -72,7 +74,7 @@ class ZookeeperServer(ServerProcess):
 
     def command(self) -> list[str]:
         assert self._java is not None
-        # The cheapest that Java can do: it starts in a second, and a test asks little of it.
+        # The cheapest options of Java: the server starts in a second, and a test asks little of it.
         machine = ["-Xmx160m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         logging = ["-Dzookeeper.jmx.log4j.disable=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         classes = ["-cp", f"{_JAR}:{_LOGGER_JAR}"]

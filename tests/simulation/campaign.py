@@ -1,7 +1,9 @@
 """Many seeds for some minutes: `make sim SEED=1000 MINUTES=10`, or `python -m tests.simulation.campaign`.
 
-Each seed makes its own kind of world. A seed that breaks a promise is printed with everything that is needed to see it
-again; it belongs into `REGRESSIONS` of test_world.py, together with the mend.
+Without SEED, `make sim` begins at a random seed, and prints it.
+
+Each seed makes its own kind of world. A seed that breaks a promise is printed with all that is needed to repeat it; it
+belongs into `REGRESSIONS` of test_world.py, together with the fix.
 """
 
 from __future__ import annotations
@@ -12,25 +14,32 @@ import random
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
-from everbell.engine import agenda, lanes, parceller
+from everbell.engine import agenda, row_preparer
+from everbell.engine import ordering as lanes
 from everbell.testing import VirtualClock, run_virtual
+from tests.simulation.interruptions import ACTIONS, Action
 from tests.simulation.world import Options, World
+
+CHANGES: tuple[Action, ...] = ("touch", "move", "cancel", "disconnect", "refuse")
+PAUSES: tuple[Action, ...] = ("pause", "resume")
 
 
 @dataclass(frozen=True)
 class Run:
-    """What came of one seed."""
+    """The result of one seed."""
 
     violations: list[str]
     trace_hash: str
     simulated_s: float
     crashes: int
     faults: int
+    interrupted: Counter[tuple[str, Action]]
 
 
 def simulate(seed: int, options: Options) -> Run:
@@ -41,14 +50,54 @@ def simulate(seed: int, options: Options) -> Run:
         start_at = clock.now()
         violations = await world.run()
         trace_hash = hashlib.sha256("\n".join(world.trace).encode()).hexdigest()
-        return Run(violations, trace_hash, (clock.now() - start_at) / 1_000, world.checker.restarts, world.faults)
+        simulated_s = (clock.now() - start_at) / 1_000
+        return Run(violations, trace_hash, simulated_s, world.checker.restarts, world.faults, world.interrupted)
 
     with _limits_of(options):
         return run_virtual(main)
 
 
+INTERRUPTED_FROM = 100_000_000
+"""Seeds from here on make worlds in which users act during awaits. Lower seeds make the same worlds as ever."""
+
+
 def world_of(seed: int) -> Options:
     """The kind of world that a seed makes."""
+    options = _calm_world_of(seed)
+    dice = random.Random(f"{seed}/awaits")
+    if seed < INTERRUPTED_FROM or dice.random() < 0.15:
+        return options
+    return replace(
+        options,
+        holds=dice.choice((0.05, 0.1, 0.3)),
+        interruptions=dice.choice((ACTIONS, CHANGES, CHANGES, PAUSES)),
+        events=dice.choice((60, 100)),
+        minutes=dice.choice((0.1, 0.2)),
+        burst=dice.choice((10, 60, 100)),
+        # A restart brings back a stuck event and so hides the fault: most worlds have no restarts.
+        crashes=dice.choice((0, 0, 0, options.crashes)),
+        cancels=0.03,
+        moves=0.03,
+        touches=dice.choice((0.0, 0.3)),
+        # Keys that wait for a failed head, and targets that are down, hide the order of the other events.
+        kinds=dice.choice((("fine",), ("slow",), ("fine", "slow", "bad"))),
+        failing=dice.choice((0.02, 0.1, options.failing)),
+        outages=dice.choice((0, 0, options.outages)),
+        pauses=dice.choice((0, 0, options.pauses)),
+        store_full=dice.choice((0.0, 0.0, 0.03)),
+        targets=dice.choice((1, 1, 4)),
+        keys=dice.choice((1, 2, 5)),
+        keyed=dice.choice((0.3, 1.0, 1.0)),
+        memory_bytes=dice.choice((4_000, 5_000, 6_000, 12_000, 30_000, 1_000_000)),
+        page_events=dice.choice((1, 1, 3, 7)),
+        partitions=dice.choice((1, 1, 4)),
+        leads_ms=dice.choice(((500, 2_000), (50, 500, 5_000), options.leads_ms)),
+        grain_ms=dice.choice((1, 1, 1, 100, 1_000)),
+    )
+
+
+def _calm_world_of(seed: int) -> Options:
+    """A world in which no action is aimed at an await."""
     dice = random.Random(f"{seed}/world")
     return Options(
         events=dice.choice((60, 150, 300)),
@@ -70,7 +119,7 @@ def world_of(seed: int) -> Options:
         burst=dice.choice((1, 1, 10, 60)),
         slice=dice.choice((1, 3, 5_000)),
         grain_ms=dice.choice((1, 1, 1_000, 10_000)),
-        # These in some of the worlds. Those of older regressions are not among them, and stay as they were.
+        # Only some worlds have pauses. The worlds of older regressions have none, and stay as they were.
         pauses=dice.choice((2, 10, 40)) if seed % 3 == 2 else 0,
         gateway=seed % 5 == 2,
     )
@@ -78,13 +127,13 @@ def world_of(seed: int) -> Options:
 
 @contextmanager
 def _limits_of(options: Options) -> Iterator[None]:
-    """Limits that are constants of the engine, as a world has them."""
-    usual = lanes.LINE_IN_MEMORY, agenda.SLICE, parceller.PARCEL_EVENTS_MIN
-    lanes.LINE_IN_MEMORY, agenda.SLICE, parceller.PARCEL_EVENTS_MIN = options.line, options.slice, 1
+    """Set limits that are constants of the engine to the values of a world."""
+    usual = lanes.LINE_IN_MEMORY, agenda.SLICE, row_preparer.PREPARED_EVENTS_MIN
+    lanes.LINE_IN_MEMORY, agenda.SLICE, row_preparer.PREPARED_EVENTS_MIN = options.line, options.slice, 1
     try:
         yield
     finally:
-        lanes.LINE_IN_MEMORY, agenda.SLICE, parceller.PARCEL_EVENTS_MIN = usual
+        lanes.LINE_IN_MEMORY, agenda.SLICE, row_preparer.PREPARED_EVENTS_MIN = usual
 
 
 def simulate_seed(seed: int) -> Run:
@@ -93,9 +142,10 @@ def simulate_seed(seed: int) -> Run:
 
 
 def campaign(first_seed: int, minutes: float, seeds_max: int | None = None) -> int:
-    """Run seeds until the time is over; returns how many broke a promise."""
+    """Run seeds until the time is over; returns the number of seeds that broke a promise."""
     began_s = time.monotonic()
     seeds = crashes = faults = failed = 0
+    interrupted: Counter[tuple[str, Action]] = Counter()
     simulated_s = 0.0
     for seed in count(first_seed):
         if time.monotonic() - began_s >= minutes * 60 or seeds == seeds_max:
@@ -104,19 +154,31 @@ def campaign(first_seed: int, minutes: float, seeds_max: int | None = None) -> i
         try:
             run = simulate_seed(seed)
         except Exception:
-            run = Run([traceback.format_exc()], "", 0.0, 0, 0)
+            run = Run([traceback.format_exc()], "", 0.0, 0, 0, Counter())
         simulated_s += run.simulated_s
         crashes += run.crashes
         faults += run.faults
+        interrupted += run.interrupted
         if run.violations:
             failed += 1
             _say(f"seed {seed} FAILED in {world_of(seed)}", *run.violations[:5])
     took_min = max((time.monotonic() - began_s) / 60, 1e-9)
     _say(
         f"{seeds} seeds from {first_seed} in {took_min:.1f} min ({seeds / took_min:.0f} a minute): "
-        f"{simulated_s / 3_600:.1f} simulated hours, {crashes} crashes, {faults} faults of the store, {failed} failed"
+        f"{simulated_s / 3_600:.1f} simulated hours, {crashes} crashes, {faults} faults of the store, {failed} failed; "
+        f"during awaits: {_told(interrupted)}"
     )
     return failed
+
+
+def _told(interrupted: Counter[tuple[str, Action]]) -> str:
+    """The actions during awaits, by the awaited call, so that a campaign without any action is noticed."""
+    calls = sorted({call for call, _ in interrupted})
+    by_call = (
+        {action: interrupted[call, action] for action in ACTIONS if (call, action) in interrupted} for call in calls
+    )
+    told = (" ".join(f"{action} {count}" for action, count in counts.items()) for counts in by_call)
+    return ", ".join(f"{call} ({counts})" for call, counts in zip(calls, told, strict=True)) or "nothing"
 
 
 def _say(*lines: str) -> None:
@@ -126,9 +188,9 @@ def _say(*lines: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Simulate seeds until the time is over.")
-    parser.add_argument("--seed", type=int, default=0, help="the first one")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--minutes", type=float, default=1.0)
-    parser.add_argument("--seeds", type=int, default=None, help="at most so many")
+    parser.add_argument("--seeds", type=int, default=None, help="the maximum number of seeds")
     arguments = parser.parse_args()
     return 1 if campaign(arguments.seed, arguments.minutes, arguments.seeds) else 0
 

@@ -1,8 +1,8 @@
 """Many seeds of whole clusters for some minutes: `python -m tests.simulation.cluster_campaign`.
 
-Whoever ends it early (SIGTERM, Ctrl-C) is told what came of the seeds so far. With `--totals FILE` that is kept, and
-`--sum FILE …` adds up what several campaigns have kept. `--without` takes out each safeguard in turn and counts the
-seeds in which the checker notices: so often it was the one that saved the day.
+A campaign that is ended early (SIGTERM, Ctrl-C) prints its results so far. With `--totals FILE` they are kept, and
+`--sum FILE …` adds up the results of several campaigns. `--without` takes out each safeguard in turn and counts the
+seeds in which the checker notices: in that number of seeds only this safeguard kept the promise.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 
 import pytest
 
-from everbell.engine import lanes
+from everbell.engine import ordering as lanes
 from tests.simulation.cluster_memory import one_player
 from tests.simulation.cluster_options import ClusterOptions, cluster_of
 from tests.simulation.cluster_safeguards import SAFEGUARDS
@@ -35,14 +35,14 @@ from tests.simulation.cluster_world import ClusterWorld
 from tests.simulation.processes import ProcessLoop
 
 FAILED_MAX = 20
-"""After so many seeds that failed, more of them say nothing new."""
+"""After this number of failed seeds, further failures show nothing new."""
 _SAY_S = 600
 _ANSWERS_S = 30.0
 
 
 @dataclass(frozen=True)
 class ClusterRun:
-    """What came of one seed."""
+    """The result of one seed."""
 
     violations: list[str]
     trace_hash: str = ""
@@ -63,9 +63,10 @@ def simulate_cluster(seed: int, options: ClusterOptions) -> ClusterRun:
             world = ClusterWorld(seed, loop, options)
             violations = loop.run_until_complete(world.run())
             if loop.unseen():
-                # Who asked several at once sees what they said when the last one has answered, or has not.
+                # A node that asked several others at once gets their errors only when the last one has answered or
+                # timed out.
                 loop.run_until_complete(asyncio.sleep(_ANSWERS_S))
-        violations += [f"broken: nobody saw {error!r}" for error in loop.unseen()]
+        violations += [f"broken: no caller saw {error!r}" for error in loop.unseen()]
     finally:
         loop.bury()
         asyncio.set_event_loop(None)
@@ -93,7 +94,7 @@ def simulate_cluster_seed(seed: int) -> ClusterRun:
 
 
 class Tally:
-    """What came of all seeds so far."""
+    """The results of all seeds so far."""
 
     def __init__(self) -> None:
         self.seeds = 0
@@ -114,7 +115,7 @@ class Tally:
             _say(f"seed {seed} FAILED in {cluster_of(seed)}", *run.violations[:5])
 
     def include(self, kept: dict[str, Any]) -> None:
-        """Add what another campaign has kept."""
+        """Add the kept results of another campaign."""
         self.seeds += kept["seeds"]
         self.failed += kept["failed"]
         self._took_s += kept["took_s"]
@@ -123,7 +124,7 @@ class Tally:
         self._seen += Counter(kept["seen"])
 
     def kept(self) -> dict[str, Any]:
-        """What `include` takes."""
+        """The results in the form that `include` takes."""
         return {
             "seeds": self.seeds,
             "failed": self.failed,
@@ -147,7 +148,7 @@ class Tally:
 
 
 def campaign(first_seed: int, minutes: float, seeds_max: int | None = None, totals: Path | None = None) -> int:
-    """Run seeds until the time is over; returns how many broke a promise."""
+    """Run seeds until the time is over; returns the number of seeds that broke a promise."""
     began_s = said_s = time.monotonic()
     tally = Tally()
     try:
@@ -179,7 +180,7 @@ def _keep(tally: Tally, totals: Path | None) -> None:
 
 
 def campaign_without(first_seed: int, seeds: int) -> None:
-    """Say for each safeguard in how many seeds the checker notices that it is missing."""
+    """Print for each safeguard in how many seeds the checker notices that it is missing."""
     for safeguard, _, _ in SAFEGUARDS:
         missed = 0
         rules: Counter[str] = Counter()
@@ -203,11 +204,11 @@ def _say(*lines: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Simulate clusters until the time is over.")
-    parser.add_argument("--seed", type=int, default=0, help="the first one")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--minutes", type=float, default=1.0)
-    parser.add_argument("--seeds", type=int, default=None, help="at most so many")
-    parser.add_argument("--totals", type=Path, default=None, help="a file that keeps what came of it")
-    parser.add_argument("--sum", type=Path, nargs="+", metavar="FILE", help="only add up what was kept")
+    parser.add_argument("--seeds", type=int, default=None, help="the maximum number of seeds")
+    parser.add_argument("--totals", type=Path, default=None, help="a file that keeps the results")
+    parser.add_argument("--sum", type=Path, nargs="+", metavar="FILE", help="only add up kept results")
     parser.add_argument("--without", action="store_true", help="take out each safeguard, for --seeds each")
     arguments = parser.parse_args()
     logging.disable()
@@ -220,7 +221,7 @@ def main() -> int:
     if arguments.without:
         campaign_without(arguments.seed, arguments.seeds or 20)
         return 0
-    for number in (signal.SIGTERM, signal.SIGINT):  # Where it runs in the background, a shell has it ignore the latter.
+    for number in (signal.SIGTERM, signal.SIGINT):  # A shell lets background jobs ignore SIGINT.
         signal.signal(number, signal.default_int_handler)
     return 1 if campaign(arguments.seed, arguments.minutes, arguments.seeds, arguments.totals) else 0
 

@@ -1,12 +1,12 @@
-"""The checker of a whole cluster: the rules of `tests.checker`, on true time, and those that need more than one node.
+"""The checker of a whole cluster: the rules of `tests.checker`, on true time, and rules that need more than one node.
 
 ended         an attempt that began after the end of its occurrence was committed
-overlap       two attempts of one key under way at once, whoever made them
-handed over   an occurrence that was delivered again though its partition was released in between, never taken
+overlap       two attempts of one key in flight at once, by any nodes
+handed over   an occurrence that was delivered again although its partition was released cleanly in between
 outlived      an attempt that began after its partition was taken in a higher epoch
 owner, epoch  two nodes in one (partition, epoch); writes of an epoch after those of a higher one
 version       two changes of one version that were both acknowledged
-value         nodes that differ about the value at an index; a snapshot that is not what replaying yields
+value         nodes that disagree about the value at an index; a snapshot that differs from the replayed value
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from everbell.core.cluster import NOTHING, Value, apply, decode_command, decode_value, value_hash
-from everbell.logs.port import Entry, Snapshot
+from everbell.core.cluster import NOTHING, Value, apply, decode_command, decode_value
+from everbell.logs.port import LogEntry, Snapshot
 from tests.checker import Checker, Seen
 from tests.simulation.receivers import Attempt
+from tests.value_hash import value_hash
 
 
 @dataclass
 class ClusterChecker:
-    """Collects, then judges."""
+    """Collects the reports, then judges them."""
 
     promises: Checker = field(default_factory=Checker)
     versions: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """By (name, version): how many changes of it were acknowledged."""
+    """The number of acknowledged changes, by (name, version)."""
     hashes: dict[int, str] = field(default_factory=dict)
-    """Of the value at each index, as the first node that was there had it."""
+    """The hash of the value at each index, as computed by the first node that played it."""
     broken: list[str] = field(default_factory=list)
     unclean: set[tuple[int, int]] = field(default_factory=set)
     """The (partition, epoch) that were taken from an owner that had not released them, by the log."""
@@ -37,7 +38,7 @@ class ClusterChecker:
         """A node has played an entry."""
         found = value_hash(value)
         if self.hashes.setdefault(value.index, found) != found:
-            self.broken.append(f"value: {name} has another one at entry {value.index}")
+            self.broken.append(f"value: {name} has another value at entry {value.index}")
 
     def violations(
         self,
@@ -46,11 +47,11 @@ class ClusterChecker:
         taken_ms: dict[tuple[int, int], int],
         unclean: set[tuple[int, int]],
     ) -> list[str]:
-        """`ended` and `taken_ms` say what the store knows: when an occurrence ended and in which epoch, by (name,
-        occurrence); and when an epoch began, by (partition, epoch). `unclean` are those of the latter that were taken
-        from an owner that had not released them.
+        """`ended` and `taken_ms` are the store's knowledge: when an occurrence ended and in which epoch, by (name,
+        occurrence); and when an epoch began, by (partition, epoch). `unclean` are the (partition, epoch) that were
+        taken from an owner that had not released them.
         """
-        # What a worker pulled may have reached it late, after the attempt that made up for it.
+        # A lease may have reached its worker late, after the attempt that replaced it.
         for attempt in sorted(attempts, key=lambda attempt: attempt.pulled and attempt.heard):
             self.promises.see(_seen(attempt))
         return [
@@ -67,8 +68,8 @@ class ClusterChecker:
             ),
         ]
 
-    def judge_log(self, entries: list[Entry], snapshots: list[Snapshot]) -> list[str]:
-        """Play everything again from the beginning, and what follows the first snapshot from there."""
+    def judge_log(self, entries: list[LogEntry], snapshots: list[Snapshot]) -> list[str]:
+        """Play all entries again from the beginning, and also from the first snapshot on."""
         found = []
         kept = {snapshot.index: snapshot for snapshot in snapshots}
         value, rest = NOTHING, None
@@ -82,15 +83,15 @@ class ClusterChecker:
                 if part.epoch == entry.index and not part.clean
             )
             if self.hashes.get(entry.index, fingerprint) != fingerprint:
-                found.append(f"value: playing the log again yields another one at entry {entry.index}")
+                found.append(f"value: playing the log again yields another value at entry {entry.index}")
             if entry.index in kept:
                 if value_hash(decode_value(kept[entry.index].data)) != fingerprint:
-                    found.append(f"value: the snapshot at {entry.index} is another one")
+                    found.append(f"value: the snapshot at {entry.index} differs")
                 rest = rest or decode_value(kept[entry.index].data)
             if rest is not None:
                 rest = apply(rest, entry.index, command)
         if rest is not None and value_hash(rest) != value_hash(value):
-            found.append("value: a snapshot and what follows it yield another one")
+            found.append("value: a snapshot and the entries after it yield another value")
         return found
 
 

@@ -1,20 +1,21 @@
-"""Clients of a simulated cluster: they ask any node, and know only what they were told.
+"""Clients of a simulated cluster: they ask any node, and know only the answers.
 
-An answer that does not come leaves the outcome unknown; then whoever gave the event an id asks again.
+A missing answer leaves the outcome unknown; a client that gave the event an id then repeats the request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from everbell.cluster.router import RoutedOperations
+from everbell.core.amendment import Amendment
 from everbell.core.event import Event, Repeat
+from everbell.core.request import Request
 from everbell.core.spec import Draft
-from everbell.engine.port import Seen
+from everbell.engine.requests import Amend, Cancel
+from everbell.engine.seen import Seen
 from everbell.errors import (
     Conflict,
     EverbellError,
@@ -27,8 +28,10 @@ from everbell.errors import (
     StoreUnavailable,
     VersionMismatch,
 )
+from everbell.stores.memory.store import MemoryStore
 from everbell.testing.virtual import START_AT
 from tests.checker import Asked
+from tests.scheduling import schedule_seen
 from tests.simulation.cluster_checker import ClusterChecker
 from tests.simulation.cluster_options import ClusterOptions
 from tests.simulation.cluster_workers import QUEUE
@@ -36,14 +39,14 @@ from tests.simulation.network import Network
 from tests.simulation.processes import ProcessLoop
 from tests.simulation.rough_node import RoughNode
 
-T = TypeVar("T")
+A = TypeVar("A")
 
 REFUSALS = (NotOwner, Stopping, StoreFull, StoreUnavailable)
-"""What says for sure that nothing was done."""
+"""Errors that prove that nothing was done."""
 
 
 class Clients:
-    """All of them."""
+    """All clients."""
 
     def __init__(
         self,
@@ -53,36 +56,38 @@ class Clients:
         checker: ClusterChecker,
         options: ClusterOptions,
         dice: random.Random,
+        store: MemoryStore,
     ) -> None:
         self.answers: dict[str, int] = {}
-        """How often each kind of error was the answer."""
+        """The number of answers of each kind of error."""
         self._loop = loop
         self._network = network
         self._nodes = nodes
         self._checker = checker
         self._options = options
         self._dice = dice
+        self._store = store
 
     @property
     def now(self) -> int:
         return START_AT + int((self._loop.true_s + 1e-6) * 1_000)
 
-    async def ask(self, work: Callable[[RoutedOperations], Awaitable[T]]) -> T:
-        """Ask some node that runs. Raises what it answers; `Overloaded` means that the outcome is unknown."""
+    async def ask(self, request: Request[A]) -> A:
+        """Ask a running node. Raises the node's error; `Overloaded` means that the outcome is unknown."""
         ready = [node for node in self._nodes.values() if node.answers]
         if not ready:
             raise Stopping("nobody is there")
         node = self._dice.choice(ready)
-        operations = node.operations
-        assert operations is not None
+        router = node.router
+        assert router is not None
         try:
-            return await self._network.ask("client", node.title, lambda: node.process, lambda: work(operations))
+            return await self._network.ask("client", node.title, lambda: node.process, lambda: router.ask(request))
         except EverbellError as failed:
             self._note(failed)
             raise
 
     async def one(self, index: int) -> None:
-        """Schedule an event, and perhaps change one's mind."""
+        """Schedule an event, and perhaps change or cancel it."""
         dice, options = self._dice, self._options
         tenant = "parking" if is_parking(index) else "default"
         key = f"{tenant}-{dice.randrange(options.keys)}" if dice.random() < options.keyed else None
@@ -117,18 +122,18 @@ class Clients:
         is_refused = True
         for _ in range(3):
             try:
-                (result,) = await self.ask(lambda operations: operations.schedule(tenant, [draft]))
+                (result,) = await schedule_seen(self.ask, tenant, [draft], self._store)
             except EverbellError as failed:
                 result = failed
             if isinstance(result, Seen):
-                # In the worst of cases the owner's clock, and that of the next owner, are so far ahead.
+                # In the worst case the owner's clock, and the next owner's clock, are this far ahead.
                 asked.acknowledged_at = self.now + 3 * self._options.skew_ms + 5_000
                 if isinstance(result.event, Event):
                     asked.index = result.event.sequence
                 return result
             is_refused = is_refused and isinstance(result, REFUSALS)
             if draft.id is None and not is_refused:
-                return None  # It may be there, and would be there twice.
+                return None  # The event may be stored, and a retry would store it twice.
             await asyncio.sleep(self._dice.uniform(0, 2))
         asked.refused = is_refused
         return None
@@ -136,7 +141,7 @@ class Clients:
     async def _cancel(self, tenant: str, event: Event, asked: Asked) -> None:
         asked.cancel_unknown = True
         try:
-            await self.ask(lambda operations: operations.cancel(tenant, event.id))
+            await self.ask(Cancel(tenant, event.id))
         except (Conflict, NotFound, *REFUSALS):
             asked.cancel_unknown = False
         except (Overloaded, StoreError):
@@ -152,13 +157,13 @@ class Clients:
         asked.moved = True
         asked.due_at = min(asked.due_at, due_at)
         with suppress(Conflict, NotFound, Overloaded, StoreError):
-            await self.ask(lambda operations: operations.change(tenant, event.id, {"due_at": due_at}, None))
+            await self.ask(Amend(tenant, event.id, Amendment(due_at=due_at), None))
 
     async def _touch(self, tenant: str, event: Event, asked: Asked, hand: str) -> None:
-        """Change something that changes nothing about the delivery; of two who name one version, one may."""
+        """Change a field that does not affect the delivery; of two callers that name one version, one may succeed."""
         version = event.version
         try:
-            await self.ask(lambda operations: operations.change(tenant, event.id, {"tags": (hand,)}, version))
+            await self.ask(Amend(tenant, event.id, Amendment(tags=(hand,)), version))
         except (Conflict, NotFound, VersionMismatch, Overloaded, StoreError):
             return
         self._checker.versions[asked.id, version] += 1
@@ -169,5 +174,5 @@ class Clients:
 
 
 def is_parking(index: int) -> bool:
-    """Whether an event is of the tenant whose dead events let their keys go on."""
+    """Whether an event belongs to the tenant whose dead events do not block their keys."""
     return index % 3 == 0

@@ -1,4 +1,4 @@
-"""What goes wrong in a cluster: one fault after the other, from a generator of their own."""
+"""The faults of a cluster: one after the other, drawn from a generator of their own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from typing import Protocol
 
-from everbell.core.cluster import Balanced, Drain, SetPolicy, SetStrategy, Undrain, Weighted
+from everbell.core.cluster import Balanced, Drain, PutDocument, SetStrategy, Undrain, Weighted
 from everbell.core.pause import Pause, What, encode_pause
 from tests.simulation.network import NEVER_S, Network
 from tests.simulation.rough_log import LOG
@@ -16,7 +16,7 @@ from tests.simulation.rough_store import STORE
 
 
 class Machines(Protocol):
-    """Where the nodes run."""
+    """The machines of the nodes."""
 
     nodes: dict[str, RoughNode]
     names: list[str]
@@ -32,7 +32,7 @@ class Machines(Protocol):
 
 
 class Faults:
-    """Makes trouble until it is told to stop."""
+    """Causes faults until it is told to stop."""
 
     def __init__(
         self, machines: Machines, network: Network, dice: random.Random, kinds: tuple[str, ...], keys: int
@@ -94,7 +94,7 @@ class Faults:
                 raise AssertionError(kind)
 
     def _operate(self, name: str) -> None:
-        """Somebody shares out the partitions in another way, or empties a node for a while."""
+        """An operator distributes the partitions in another way, or drains a node for a while."""
         node = self._machines.nodes[name]
         weights = {other: self._dice.randint(1, 5) for other in self._machines.names}
         other = self._dice.choice(self._machines.names)
@@ -104,7 +104,7 @@ class Faults:
             node.process.call(node.node.append, command)
 
     def _hold(self, name: str, seconds: float) -> None:
-        """Somebody pauses a tenant, a key or a target for a while."""
+        """An operator pauses a tenant, a key or a target for a while."""
         node = self._machines.nodes[name]
         tenant = self._dice.choice(("default", "parking"))
         what: What = self._dice.choice(("tenant", "key", "key", "target"))
@@ -112,10 +112,10 @@ class Faults:
         now = self._machines.now
         pause = Pause(tenant, what, names[what], now, "nobody", until_at=now + int(seconds * 1_000))
         if node.node is not None and not node.process.dead:
-            node.process.call(node.node.append, SetPolicy(pause.place, encode_pause(pause)))
+            node.process.call(node.node.append, PutDocument(pause.place, encode_pause(pause)))
 
     async def keep_ill(self, name: str) -> None:
-        """One node stays faulty while the others are well again."""
+        """One node stays faulty while the others are healthy again."""
         kind = self._dice.choice(("dead", "island", "deaf", "mute", "gray", "flapping", "stumbling"))
         self.count[kind] += 1
         match kind:

@@ -1,7 +1,7 @@
-"""What one node of a simulated cluster has worked out is given to the others: a third of the time of a simulation.
+"""The nodes of a simulated cluster share the values that they compute, which saves a third of the simulation's time.
 
 All nodes play the same entries by a pure function. A snapshot is still decoded, and compared with the value it stands
-for; and the checker works out everything again, from the beginning and from a snapshot, when a story is over.
+for; and the checker computes all values again, from the beginning and from a snapshot, at the end of a story.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Played:
 
 @contextmanager
 def one_player() -> Iterator[None]:
-    """Let nodes share what they play."""
+    """Let nodes share the values that they compute."""
     played = _Played()
     player.apply = played.apply  # type: ignore[attr-defined]
     player.decode_value = played.decode_value  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What kind of cluster a seed makes, and how rough its life is."""
+"""The kind of cluster that a seed makes, and how many faults it has."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ class ClusterOptions:
     races: float = 0.1
     repeats: float = 0.05
     queued: float = 0.1
-    """Of the events without a key, how many are pulled by workers."""
+    """The share of events without a key that workers pull."""
     workers: int = 2
     failing: float = 0.2
     burst: int = 1
     store_full: float = 0.01
     store_partial: float = 0.0
-    """How often an apply is made but for some of what users asked, as one at the levels of several tenants may be."""
+    """How often an apply refuses some of the users' changes, as a write at the levels of several tenants may."""
     grain_ms: int = 1
-    """Due times are multiples of this, so that events form herds, of one key, too."""
+    """Due times are multiples of this, so that events form herds, also within one key."""
     memory_bytes: int = 100_000
     page_events: int = 7
     line: int = 3
     skew_ms: int = 2_000
-    """How far wall clocks are off, at most."""
+    """The maximum error of wall clocks."""
     drift: float = 0.02
-    """How much faster or slower clocks run, at most."""
+    """The maximum deviation of the speed of clocks."""
     loss: float = 0.003
     lease_ms: int = 2_500
     handover_ms: int = 5_000
@@ -60,7 +60,7 @@ class ClusterOptions:
         "operator",
     )
     core: float = 0.6
-    """Which part of the nodes is healed first."""
+    """The share of nodes that is healed first."""
 
 
 def cluster_of(seed: int) -> ClusterOptions:
@@ -94,7 +94,7 @@ def cluster_of(seed: int) -> ClusterOptions:
         faults=tuple(kind for kind in kinds if dice.random() < 0.6) or kinds,
         core=dice.choice((0.4, 0.6, 1.0)),
     )
-    # Drawn last, so that what older seeds made stays as it was in all else.
+    # Drawn last, so that all other options of older seeds stay as they were.
     return replace(
         options,
         store_partial=dice.choice((0.0, 0.0, 0.05)),

@@ -1,6 +1,6 @@
-"""What is watched in the nodes of a simulated cluster, beside what clients and receivers see.
+"""Observations inside the nodes of a simulated cluster, beside those of clients and receivers.
 
-It tells the checker what every node has played, and counts how often a safeguard was needed.
+The watch reports to the checker which entries every node has played, and counts how often a safeguard was needed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from everbell.core.cluster import Value
+from everbell.engine.engine import Engine
+from everbell.engine.entry import Entry
 from everbell.errors import NotOwner
 from everbell.logs.port import Snapshot
 from tests.simulation.cluster_checker import ClusterChecker
@@ -19,15 +21,15 @@ from tests.simulation.rough_node import RoughNode
 
 
 class ClusterWatch:
-    """Looks, and changes nothing."""
+    """Observes, and changes nothing."""
 
     def __init__(
         self, checker: ClusterChecker, receivers: Receivers, log: LogServer, note: Callable[[str], None]
     ) -> None:
         self.seen: Counter[str] = Counter()
-        """What happened, besides the faults."""
+        """The number of observed events of each kind, besides the faults."""
         self.unclean: set[tuple[int, int]] = set()
-        """The (partition, epoch) that follow one whose owner let go of it before all was stored."""
+        """The (partition, epoch) whose previous owner released the partition before all was stored."""
         self.snapshots: list[Snapshot] = []
         self._checker = checker
         self._receivers = receivers
@@ -36,28 +38,33 @@ class ClusterWatch:
         self._played = 0
 
     def watch(self, node: RoughNode) -> None:
-        """Look at a node from now on."""
+        """Observe a node from now on."""
         assert node.node is not None
         assert node.engine is not None
         engine: Any = node.engine
         keeper: Any = node.node._keeper
         player: Any = node.node.player
         self._after(player, "_become", lambda _, value: self._play(node, value))
-        self._after(engine._lanes, "_wait_ms", lambda wait_ms, _: self._count(wait_ms > 0, "waits for a dead owner"))
+        self._after(engine._lanes, "_dispatch", lambda _, entry: self._count_wait(engine, entry))
         self._before(keeper, "lose_everything", lambda: self._count(bool(engine.epochs), "drops of everything"))
-        self._before(engine.dispatcher, "on_lease_over", lambda: self._count(True, "attempts refused by the lease"))
+        self._before(node.node, "_check_lease", lambda: self._count(True, "attempts refused by the lease"))
         self._count_refusals(engine._intake)
         self._watch_releases(engine)
 
     def given_up(self, epochs: Mapping[int, int]) -> None:
-        """Not all of these partitions was stored when their owner let go: it may come again in any later epoch."""
+        """The owner released these partitions before all was stored: an event may be repeated in any later epoch."""
         self.unclean.update((partition, epoch + 1) for partition, epoch in epochs.items())
 
     def taken(self, epochs: Mapping[int, int]) -> None:
-        """Somebody has raised fences."""
+        """A node has raised fences."""
         for partition, epoch in epochs.items():
             if any(attempt.epoch < epoch for attempt in self._receivers.under_way.get(partition, ())):
                 self.seen["takeovers in the middle of a send"] += 1
+
+    def _count_wait(self, engine: Engine, entry: Entry) -> None:
+        partition = engine._partitions[entry.event.partition]
+        is_quiet = partition.quiet_ms(entry.event.run_at, engine._clock.elapsed_ms()) > 0
+        self._count(is_quiet, "waits for a dead owner")
 
     def _play(self, node: RoughNode, value: Value) -> None:
         self._checker.played(node.title, value)
@@ -109,7 +116,7 @@ class ClusterWatch:
         self.seen[what] += happened
 
     def _after(self, thing: Any, method: str, tell: Callable[[Any, Any], None]) -> None:
-        """Be told of the result and the argument of a method."""
+        """Call `tell` with the result and the argument of a method."""
         inner = getattr(thing, method)
 
         def outer(argument: Any) -> Any:
@@ -120,7 +127,7 @@ class ClusterWatch:
         setattr(thing, method, outer)
 
     def _before(self, thing: Any, method: str, tell: Callable[[], None]) -> None:
-        """Be told before something without arguments is called."""
+        """Call `tell` before a method without arguments is called."""
         inner = getattr(thing, method)
 
         def outer() -> Any:

@@ -1,19 +1,19 @@
-"""Workers of a simulated cluster: they pull due events from any node, and some die, are slow, or are not heard.
+"""Workers of a simulated cluster: they pull due events from any node, and some die, are slow, or lose their answers.
 
-An attempt counts from when the worker asked: when the node gave the lease, nobody outside can know.
+An attempt counts from the worker's request, because no observer outside the node knows when the node gave the lease.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
 from everbell.channels.queue import Lease, partition_in
-from everbell.cluster.router_leases import RoutedLeases
+from everbell.core.request import Request
 from everbell.core.retry import Outcome
+from everbell.engine.requests import Acknowledge, FailLeases, LeaseEvents
 from everbell.errors import EverbellError, Stopping
 from everbell.testing.virtual import START_AT
 from tests.simulation.network import Network
@@ -21,14 +21,14 @@ from tests.simulation.processes import CLOCK_OFF_MS
 from tests.simulation.receivers import Attempt, Receivers
 from tests.simulation.rough_node import RoughNode
 
-T = TypeVar("T")
+A = TypeVar("A")
 
 QUEUE = "work"
 LEASE_MS = 2_000
 
 
 class Workers:
-    """All of them."""
+    """All workers."""
 
     def __init__(
         self, network: Network, nodes: dict[str, RoughNode], receivers: Receivers, dice: random.Random
@@ -39,18 +39,18 @@ class Workers:
         self._dice = dice
 
     async def run(self, name: str, tenant: str) -> None:
-        """Work until nobody wants it any more."""
+        """Work until the task is cancelled."""
         while True:
             asked_ms = self._receivers.now_ms
             try:
-                leases = await self._ask(lambda there: there.lease(tenant, QUEUE, 3, 1_000, LEASE_MS))
+                leases = await self._ask(LeaseEvents(tenant, QUEUE, 3, 1_000, LEASE_MS))
             except EverbellError:
                 await asyncio.sleep(self._dice.uniform(0.2, 1.0))
                 continue
             for lease in leases:
                 with suppress(EverbellError):
                     await self._work(name, tenant, lease, asked_ms)
-            await asyncio.sleep(0.01)  # Else a queue that is never empty would keep virtual time where it is.
+            await asyncio.sleep(0.01)  # Otherwise a queue that is never empty would stop virtual time.
 
     async def _work(self, name: str, tenant: str, lease: Lease, asked_ms: int) -> None:
         occurrence = lease.occurrence
@@ -74,18 +74,18 @@ class Workers:
         attempt.accepted = roll > 0.1
         self._receivers.end(attempt)
         if roll < 0.1:
-            await self._ask(lambda there: there.fail(tenant, QUEUE, {lease.token: Outcome("failed", "not now")}))
+            await self._ask(FailLeases(tenant, QUEUE, {lease.token: Outcome("failed", "not now")}))
         elif roll < 0.15:
-            await asyncio.sleep(LEASE_MS / 1_000)  # It died: nobody will hear of it.
+            await asyncio.sleep(LEASE_MS / 1_000)  # The worker died, and never answers.
         else:
-            lost = await self._ask(lambda there: there.acknowledge(tenant, QUEUE, [lease.token]))
+            lost = await self._ask(Acknowledge(tenant, QUEUE, [lease.token]))
             attempt.heard = not lost
 
-    async def _ask(self, work: Callable[[RoutedLeases], Awaitable[T]]) -> T:
+    async def _ask(self, request: Request[A]) -> A:
         ready = [node for node in self._nodes.values() if node.answers]
         if not ready:
             raise Stopping("nobody is there")
         node = self._dice.choice(ready)
-        leases = node.leases
-        assert leases is not None
-        return await self._network.ask("worker", node.title, lambda: node.process, lambda: work(leases))
+        router = node.router
+        assert router is not None
+        return await self._network.ask("worker", node.title, lambda: node.process, lambda: router.ask(request))

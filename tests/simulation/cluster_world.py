@@ -1,8 +1,8 @@
 """Many nodes in a simulated world: the real engine and the real cluster code, one thread, virtual time.
 
-A story has four parts: the nodes come up; a workload runs while everything goes wrong; a core of the cluster is
-healed, while the other nodes stay faulty, and everything has to drain; then all are healed, and have to agree. Separate
-generators drive workload, faults, network and receivers, so that a change in one leaves the others as they were.
+A story has four parts: the nodes start; a workload runs under faults; a core of the cluster is healed, while the other
+nodes stay faulty, and all events have to drain; then all nodes are healed, and have to agree. Separate generators drive
+workload, faults, network and receivers, so that a change in one leaves the others as they were.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Any
 from everbell.core.retry import Retry
 from everbell.core.tenant import Tenant, Tenants
 from everbell.engine.engine import Engine
+from everbell.engine.requests import RedriveMatching
 from everbell.errors import EverbellError
-from everbell.stores.memory import MemoryStore
+from everbell.stores.memory.store import MemoryStore
 from everbell.stores.port import Filter
 from tests.simulation.cluster_checker import ClusterChecker
 from tests.simulation.cluster_clients import Clients, is_parking
@@ -44,7 +45,7 @@ class ClusterWorld:
         self.names = [f"n{number}" for number in range(options.nodes)]
         self.nodes: dict[str, RoughNode] = {}
         self.checker = ClusterChecker()
-        self.checker.promises.restarts = 1 << 30  # Hand-overs have rules of their own.
+        self.checker.promises.restarts = 1 << 30  # The cluster's checker judges hand-overs.
         self.trace: list[str] = []
         self.network = Network(loop, random.Random(f"{seed}/network"))
         self.faults = Faults(self, self.network, random.Random(f"{seed}/faults"), options.faults, options.keys)
@@ -56,7 +57,9 @@ class ClusterWorld:
         self._store = StoreServer(MemoryStore(options.partitions), loop, random.Random(f"{seed}/store"))
         self._log = LogServer()
         self._receivers = Receivers(loop, random.Random(f"{seed}/receivers"), options.failing)
-        self._clients = Clients(loop, self.network, self.nodes, self.checker, options, random.Random(f"{seed}/work"))
+        self._clients = Clients(
+            loop, self.network, self.nodes, self.checker, options, random.Random(f"{seed}/work"), self._store.inner
+        )
         self._watch = ClusterWatch(self.checker, self._receivers, self._log, self._note)
         self._store.on_taken = self._watch.taken
         self._workers = Workers(self.network, self.nodes, self._receivers, random.Random(f"{seed}/workers"))
@@ -104,7 +107,7 @@ class ClusterWorld:
 
     @property
     def now(self) -> int:
-        """The time of day, as nobody in the world knows it."""
+        """The true time of day, which no node in the world knows."""
         return self._clients.now
 
     def boot(self, name: str) -> None:
@@ -119,7 +122,7 @@ class ClusterWorld:
         process.spawn(self._boot(node))
 
     def crash(self, name: str, again_s: float) -> None:
-        """Kill a process; it comes up again after a while."""
+        """Kill a process; it starts again after a while."""
         node = self.nodes[name]
         self._reboots[name] = again_s < NEVER_S
         if not node.process.dead:
@@ -127,7 +130,7 @@ class ClusterWorld:
             node.process.die()
 
     def restart(self, name: str, drain_s: float, again_s: float) -> None:
-        """Stop a process in good order; it comes up again after a while."""
+        """Stop a process cleanly; it starts again after a while."""
         node = self.nodes[name]
         if node.node is not None and not node.stopping and not node.process.dead:
             self._note(f"stop {node.title}")
@@ -152,7 +155,7 @@ class ClusterWorld:
         node.process.die()
 
     def _died(self, node: RoughNode) -> None:
-        """Whoever looks after the process starts it again."""
+        """The supervisor starts the process again."""
         self._watch.seen["deaths"] += 1
         self._loop.after(self._dice.expovariate(0.5), self._revive, node)
 
@@ -165,7 +168,7 @@ class ClusterWorld:
         node = self.nodes.get(name)
         return None if node is None or node.engine is None or node.process.dead else (node.process, node.engine)
 
-    # What is told
+    # Reports
 
     def _broke(self, error: BaseException) -> None:
         self.checker.broken.append(f"broken: {error!r}")
@@ -177,7 +180,7 @@ class ClusterWorld:
         self.trace.append(f"{self._loop.true_s:.6f} {what}")
 
     def summary(self) -> Counter[str]:
-        """What happened, and how often a safeguard was needed."""
+        """The number of observed events, and how often a safeguard was needed."""
         counted = Counter(self._watch.seen)
         counted["fenced writes"] = self._store.fenced
         counted["changes refused by version"] = self._store.refused
@@ -190,7 +193,7 @@ class ClusterWorld:
         return counted
 
     def _let_pass(self, name: str) -> None:
-        """A parked event lets its key go on, so its later occurrences come when they come."""
+        """A parked event does not block its key, so the order of its later occurrences is not checked."""
         asked = self.checker.promises.asked.get(name)
         if asked is not None and is_parking(int(name.partition("-")[2])):
             asked.moved = True
@@ -214,7 +217,7 @@ class ClusterWorld:
         await asyncio.gather(trouble, *asking)
 
     async def _heal_core(self) -> None:
-        """Some nodes, the log and the store are well again; the others are not, and must not keep them from work."""
+        """Some nodes, the log and the store are healthy again; the other nodes are not, and must not block these."""
         self._note("heal the core")
         self.network.heal()
         self._store.full = self._store.partial = 0.0
@@ -237,11 +240,11 @@ class ClusterWorld:
             self.nodes[name].process.resume()
             self._revive(self.nodes[name]) if self.nodes[name].process.dead else None
         for _ in range(600):
-            await asyncio.sleep(1)  # Of virtual time; whether a whole cluster has settled is nobody's to tell.
+            await asyncio.sleep(1)  # Virtual time: no single node knows that the whole cluster has settled.
             if all(self._is_settled(node) for node in self.nodes.values()):
                 break
         else:
-            self.checker.broken.append("stuck: the nodes do not come together again")
+            self.checker.broken.append("stuck: the nodes do not agree again")
         if not await self._drains(DRAIN_S):
             self.checker.broken.append(f"stuck: the healed cluster does not drain: {self._pending()}")
 
@@ -259,7 +262,7 @@ class ClusterWorld:
         while self._pending():
             if self._loop.time() > until_s:
                 return False
-            await asyncio.sleep(5)  # Of virtual time, which passes only while others act.
+            await asyncio.sleep(5)  # Virtual time, which passes only while other tasks act.
             if any(count.dead for count in finished(self._store.inner.counts()).values()):
                 for tenant in ("default", "parking"):
                     await self._redrive(tenant)
@@ -267,7 +270,7 @@ class ClusterWorld:
 
     async def _redrive(self, tenant: str) -> None:
         with suppress(EverbellError):
-            await self._clients.ask(lambda there: there.redrive_matching(Filter(tenant, "dead")))
+            await self._clients.ask(RedriveMatching(Filter(tenant, "dead")))
 
     def _pending(self) -> dict[str, int]:
         counts = finished(self._store.inner.counts())

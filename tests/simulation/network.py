@@ -18,30 +18,30 @@ NEVER_S = 1e9
 
 
 class Network:
-    """Carries requests and answers. Whoever hears nothing is told so after a while."""
+    """Carries requests and answers. A sender without an answer gets an error after a while."""
 
     def __init__(self, loop: ProcessLoop, dice: random.Random) -> None:
         self.loss = 0.0
         self.lost = 0
-        """How many messages did not arrive."""
+        """The number of messages that did not arrive."""
         self.lost_replies = 0
-        """How many of them were replies to something that was done, and is not to be done twice."""
+        """The number of lost replies to operations that were done and must not be done twice."""
         self._loop = loop
         self._dice = dice
         self._cuts: dict[tuple[str, str], float] = {}
         self._storm_until_s = 0.0
 
     def cut(self, sender: str, receiver: str, seconds: float = NEVER_S) -> None:
-        """Nothing from the one reaches the other for a while."""
+        """Drop all messages in this direction for a while."""
         until_s = self._loop.true_s + seconds
         self._cuts[sender, receiver] = max(until_s, self._cuts.get((sender, receiver), 0.0))
 
     def storm(self, seconds: float) -> None:
-        """Everything is slow, and much is lost, for a while."""
+        """Make all messages slow, and lose many, for a while."""
         self._storm_until_s = self._loop.true_s + seconds
 
     def heal(self) -> None:
-        """Everything arrives from now on."""
+        """Deliver all messages from now on."""
         self._cuts.clear()
         self._storm_until_s = 0.0
         self.loss = 0.0
@@ -77,8 +77,9 @@ class Network:
         unheard: Fault | None,
         late: Fault | None = None,
     ) -> T:
-        """Ask a server. `lost`: the request did not arrive; `unheard`: it did, but its answer was lost, and without it
-        the answer is asked for until it comes; `late`: it may arrive after it was given up.
+        """Ask a server. `lost`: the error if the request did not arrive. `unheard`: the error if it arrived and its
+        answer was lost; without it, the caller asks for the answer until it comes. `late`: the request may arrive after
+        the caller gave it up.
         """
         loop = self._loop
         answer: asyncio.Future[T] = loop.create_future()

@@ -1,7 +1,7 @@
-"""Somebody who pauses tenants, keys and targets of a simulated world now and then, and resumes them.
+"""An operator who pauses tenants, keys and targets of a simulated world now and then, and resumes them.
 
-The pauses are kept outside the engine, as the log of a cluster keeps them: an engine that starts is told of them before
-it owns anything.
+The pauses are kept outside the engine, as the log of a cluster keeps them: a starting engine gets them before it owns
+any partition.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _LONGEST_S = 30.0
 
 
 class Planned(NamedTuple):
-    """In seconds from the beginning."""
+    """A planned pause or its end. Times are in seconds from the beginning."""
 
     at_s: float
     thing: tuple[str, What, str]
     for_s: float | None
-    """None: whoever paused it resumes it."""
+    """None: the operator resumes it."""
     resumes: bool
 
 
 def planned(dice: random.Random, count: int, whole_s: float, keys: int, hosts: Sequence[str]) -> list[Planned]:
-    """So many pauses, and their ends, in the order of their times. Of one thing there may be several, as it comes."""
+    """`count` pauses, and their ends, in the order of their times. The pauses of one thing may overlap."""
     plan: list[Planned] = []
     for _ in range(count):
         tenant = dice.choice(("default", "parking"))
@@ -44,7 +44,7 @@ def planned(dice: random.Random, count: int, whole_s: float, keys: int, hosts: S
 
 
 class Pausing:
-    """What is paused, and what the checker is told of it."""
+    """The current pauses, and the reports about them to the checker."""
 
     def __init__(self, clock: VirtualClock, checker: Checker, plan: list[Planned]) -> None:
         self.plan = plan
@@ -53,12 +53,12 @@ class Pausing:
         self._on: dict[tuple[str, What, str], tuple[Pause, Paused]] = {}
 
     def tell(self, engine: Engine | None) -> None:
-        """Let an engine know what is paused; none, when there is none at the moment."""
+        """Tell an engine the current pauses; None if no engine runs at the moment."""
         if engine is not None:
             engine.pauses.follow(pause for pause, _ in self._on.values())
 
     def act(self, planned: Planned, engine: Engine | None) -> None:
-        """Pause or resume, and have it acknowledged when the engine knows."""
+        """Pause or resume, and record the acknowledgement when the engine knows."""
         now = self._clock.now()
         before = self._on.pop(planned.thing, None)
         if before is not None:
@@ -74,7 +74,7 @@ class Pausing:
         self.tell(engine)
 
     def end(self, engine: Engine) -> None:
-        """Everything goes on."""
+        """End all pauses."""
         for _, paused in self._on.values():
             paused.until_at = min(self._clock.now(), paused.until_at)
         self._on.clear()

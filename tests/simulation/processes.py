@@ -1,8 +1,8 @@
 """Processes on one virtual loop: each has its own clocks, can be stopped for a while, and can die between two steps.
 
-Every callback belongs to the process in whose context it was scheduled. Those of a process that is paused are held back
-until it goes on, as with SIGSTOP; those of a dead one never run. So a crash can come at any await, and nobody has to
-clean up after it. What belongs to no process (the network, the servers, the clients) runs on true time.
+Every callback belongs to the process in whose context it was scheduled. Callbacks of a paused process are held back
+until it continues, as with SIGSTOP; those of a dead process never run. So a crash can come at any await, and needs no
+clean-up. Code outside all processes (the network, the servers, the clients) runs on true time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from everbell.testing.virtual import START_AT, Deadlock, VirtualLoop
 T = TypeVar("T")
 
 CLOCK_OFF_MS = 2_300
-"""How far a wall clock is off, at most."""
+"""The maximum error of a wall clock."""
 
 _HAIR_S = 1e-6
 
@@ -31,15 +31,15 @@ class Process:
     def __init__(self, loop: ProcessLoop, name: str, rate: float, skew_ms: int) -> None:
         self.name = name
         self.rate = rate
-        """How many of its seconds pass in a true one, by its timers and the clock that nobody sets."""
+        """How many seconds of its timers and of its monotonic clock pass in one true second."""
         self.skew_ms = skew_ms
-        """What its wall clock is ahead of the true time."""
+        """How far its wall clock is ahead of the true time."""
         self.set_back_ms = 0
-        """What it is behind of what it once was: an event that was due stays due."""
+        """How far its wall clock is behind an earlier reading of itself: an event that was due stays due."""
         self.dead = False
         self.paused = False
         self.fuse = -1
-        """After so many steps it dies; never, below zero."""
+        """The process dies after this number of steps; never, if below zero."""
         self.on_death: Callable[[], None] = lambda: None
         self.context = Context()
         self.context.run(_PROCESS.set, self)
@@ -48,34 +48,34 @@ class Process:
         self._pauses = 0
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run something in this process."""
+        """Run a coroutine in this process."""
         return self._loop.create_task(work, context=self.context.copy())
 
     def call(self, callback: Callable[..., object], *args: Any) -> None:
-        """Call something in this process, soon."""
+        """Call a function in this process, soon."""
         self._loop.call_soon(callback, *args, context=self.context)
 
     def step(self, milliseconds: int) -> None:
-        """Somebody sets its wall clock, but never far off."""
+        """Set its wall clock, within the maximum error."""
         milliseconds = max(-CLOCK_OFF_MS, min(CLOCK_OFF_MS, self.skew_ms + milliseconds)) - self.skew_ms
         self.skew_ms += milliseconds
         self.set_back_ms = max(self.set_back_ms - milliseconds, 0)
 
     def die(self) -> None:
-        """Nothing of it runs any more."""
+        """Run no callback of this process any more."""
         if not self.dead:
             self.dead = True
             self._held.clear()
             self.on_death()
 
     def pause(self, seconds: float) -> None:
-        """Hold everything back for a while."""
+        """Hold all callbacks back for a while."""
         self.paused = True
         self._pauses += 1
         self._loop.after(seconds, self._resume, self._pauses)
 
     def resume(self) -> None:
-        """Go on, late."""
+        """Run the callbacks that were held back, late."""
         self._resume(self._pauses)
 
     def _resume(self, pause: int) -> None:
@@ -86,7 +86,7 @@ class Process:
                 self._loop.run_again(step)
 
     def may_run(self, step: _Step) -> bool:
-        """Whether a callback may run now; if not, it is kept for later, or forgotten."""
+        """Whether a callback may run now; if not, it is kept for later, or dropped."""
         if self.dead:
             return False
         if self.paused:
@@ -104,7 +104,7 @@ _PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
 class _Step:
-    """A callback, and whose it is. To whoever set it, it is a handle."""
+    """A callback and its process. The code that scheduled it uses it as a handle."""
 
     __slots__ = ("args", "callback", "context", "is_off", "loop", "process", "when_s")
 
@@ -139,10 +139,10 @@ class _Step:
 
 
 class ProcessLoop(VirtualLoop):
-    """A virtual loop that knows whose callback it runs.
+    """A virtual loop that knows the process of each callback.
 
-    It does what asyncio's own loop does, in the same order, without what only real time and real sockets need: a
-    simulation spends most of its time here. Timers of one instant run in the order in which they were set.
+    It does the same as asyncio's own loop, in the same order, without the parts that only real time and real sockets
+    need: a simulation spends most of its time here. Timers of one instant run in the order in which they were set.
     """
 
     _ready: deque[_Step]
@@ -152,17 +152,18 @@ class ProcessLoop(VirtualLoop):
         super().__init__()
         self.outside = Context()
         self.tasks: dict[asyncio.Task[Any], Process | None] = {}
-        """Those that have not ended well, and whose they are. Kept, so that no garbage is collected, and no coroutine
-        closed, in a run."""
+        """The tasks that have not succeeded yet, and their processes. They are kept, so that no garbage is collected,
+        and no coroutine closed, during a run.
+        """
         self._timers: list[tuple[float, int, _Step]] = []
         self._timers_set = 0
         self.timers_off = 0
-        """How many of the timers were cancelled, at most: those that were due already are counted, too."""
+        """An upper bound of the cancelled timers: those that were already due are counted, too."""
         self.set_task_factory(_make_task)
 
     @property
     def true_s(self) -> float:
-        """The time that nobody's clock shows."""
+        """The true time, which no clock shows."""
         return self._now_s
 
     def time(self) -> float:
@@ -170,7 +171,7 @@ class ProcessLoop(VirtualLoop):
         return self._now_s if process is None else self._now_s * process.rate
 
     def after(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
-        """Call something outside of all processes, after some true time."""
+        """Call a function outside of all processes, after some true time."""
         self._set_timer(_Step(None, self._now_s + seconds, callback, args, self, self.outside))
 
     def call_soon(  # type: ignore[override]
@@ -189,8 +190,8 @@ class ProcessLoop(VirtualLoop):
             context = copy_context()
         process = context.get(_PROCESS)
         if process is not None:
-            # A hair later: a timer counts as due a hair before its time, and who looks at the clock then would wait
-            # again.
+            # A hair later: a timer counts as due a hair before its time, and a callback that reads the clock then would
+            # wait again.
             when = when / process.rate + 2 * _HAIR_S
         step = _Step(process, when, callback, args, self, context)
         self._set_timer(step)
@@ -202,7 +203,7 @@ class ProcessLoop(VirtualLoop):
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def run_again(self, step: _Step) -> None:
-        """Try a callback again that was held back."""
+        """Run a callback again that was held back."""
         self._ready.append(step)
 
     def _set_timer(self, step: _Step) -> None:
@@ -219,7 +220,7 @@ class ProcessLoop(VirtualLoop):
             heappop(timers)
         if not ready and not self._stopping:
             if not timers:
-                raise Deadlock("all tasks wait for something that nobody will do")
+                raise Deadlock("all tasks wait, and no callback is left that could wake one")
             self._now_s = max(self._now_s, timers[0][0])
         due_s = self._now_s + _HAIR_S
         while timers and timers[0][0] < due_s:
@@ -235,7 +236,7 @@ class ProcessLoop(VirtualLoop):
                     self.call_exception_handler({"message": f"{step.callback} failed", "exception": failed})
 
     def unseen(self) -> list[BaseException]:
-        """The errors that nobody has seen, though somebody could have."""
+        """The errors that no caller has retrieved, although one could have."""
         return [
             error
             for task, process in self.tasks.items()
@@ -243,11 +244,11 @@ class ProcessLoop(VirtualLoop):
         ]
 
     def bury(self) -> None:
-        """After the run: let go of all tasks."""
+        """After the run: close all tasks."""
         for task in self.tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             if not task.done():
-                with suppress(BaseException):  # What a dead process would still say does not matter.
+                with suppress(BaseException):  # Errors of a dead process do not matter.
                     task.get_coro().close()
             elif not task.cancelled():
                 task.exception()
@@ -275,7 +276,9 @@ def _is_unseen(task: asyncio.Task[Any]) -> bool:
 
 
 class ProcessClock:
-    """The clocks of a process: a wall clock that is wrong by some seconds, and another that runs fast or slow."""
+    """The clocks of a process: a wall clock that is wrong by some seconds, and a monotonic clock that runs fast or
+    slow.
+    """
 
     def __init__(self, loop: ProcessLoop, process: Process) -> None:
         self._loop = loop

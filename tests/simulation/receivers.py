@@ -1,6 +1,6 @@
-"""Channels of simulated nodes and the receivers behind them: slow, failing, and sometimes nobody hears their answer.
+"""Channels of simulated nodes and the receivers behind them: slow, failing, and sometimes their answer is lost.
 
-A receiver works on true time, and does not care whether the node that called it still lives.
+A receiver works on true time, even if the node that called it has died.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from everbell.core.retry import DELIVERED, Outcome
 from tests.simulation.processes import Process, ProcessLoop
 
 DEADLINE_MS = 1_500
-"""Of one attempt. Receivers need less, even where the clock of the sender runs fast."""
+"""The timeout of one attempt. Receivers need less, even if the sender's clock runs fast."""
 
 
 @dataclass
 class Attempt:
-    """One attempt, as the receiver saw it, and what the sender heard of it."""
+    """One attempt, as the receiver saw it, and the sender's knowledge of it."""
 
     name: str
     key: str | None
@@ -33,19 +33,19 @@ class Attempt:
     began_ms: int
     """True time, like `ended_ms`."""
     clock_at: int
-    """The latest that the sender's clock has said."""
+    """The latest time that the sender's clock has shown."""
     ended_ms: int | None = None
     accepted: bool = False
     heard: bool = False
-    """The sender knows that it was accepted."""
+    """The sender knows that the attempt was accepted."""
     settled: bool = False
     refused: bool = False
     pulled: bool = False
-    """By a worker."""
+    """The event was pulled by a worker."""
 
 
 class Receivers:
-    """Everybody who is called."""
+    """All receivers."""
 
     def __init__(self, loop: ProcessLoop, dice: random.Random, failing: float) -> None:
         self.attempts: list[Attempt] = []
@@ -62,7 +62,7 @@ class Receivers:
         return int((self._loop.true_s + 1e-6) * 1_000)
 
     def take(self, attempt: Attempt, target: str) -> tuple[Outcome, float, bool]:
-        """Begin to work on something; returns the answer, how long it takes, and whether it is lost on the way."""
+        """Begin to work on an attempt; returns the answer, how long it takes, and whether the answer is lost."""
         self.begin(attempt)
         dice = self._dice
         longest_s = DEADLINE_MS / 1_000 * 0.8

@@ -1,6 +1,6 @@
 """Recurring events in a simulated world: outages, slow and failing receivers, pauses, a full disk, crashes.
 
-Everything follows from the seed. The nominal times come from another cron, or from counting; the checker does the rest.
+Everything follows from the seed. The nominal times come from another cron, or from counting; the checker compares.
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ from cronsim import CronSim
 from msgspec.structs import replace
 
 from everbell.channels.port import Delivery
+from everbell.core.amendment import Amendment
 from everbell.core.event import Event, Record, Repeat
 from everbell.core.retry import DELIVERED, Outcome, Retry
 from everbell.core.spec import Draft
 from everbell.core.tenant import Tenant, Tenants
 from everbell.engine.engine import Engine, EngineSettings
+from everbell.engine.requests import Amend, CountEvents, Get, RedriveMatching
 from everbell.entropy import SeededEntropy
 from everbell.errors import Conflict, EverbellError, NotFound, StoreFull
-from everbell.stores.memory import MemoryStore
+from everbell.stores.memory.store import MemoryStore
 from everbell.stores.port import Filter, Store
 from everbell.testing import VirtualClock, run_virtual
 from tests.recurrence_checker import Account, Rang, RecurrenceChecker, Recurring
+from tests.scheduling import schedule_seen
 from tests.simulation.world import RoughStore, crash
 
 TENANT = Tenant(retry=Retry(6, 100, 2_000))
@@ -36,7 +39,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Receiver:
-    """A channel and the receivers behind it: they take a while, and fail now and then."""
+    """A channel and the receivers behind it: they are slow, and fail now and then."""
 
     holds = False
     together = 1
@@ -68,7 +71,7 @@ class Receiver:
 
 
 class RecurringWorld:
-    """Schedules, breaks and mends things, drains, and asks the checker."""
+    """Schedules events, causes and ends faults, drains, and asks the checker."""
 
     def __init__(self, seed: int, clock: VirtualClock) -> None:
         self.clock = clock
@@ -106,13 +109,13 @@ class RecurringWorld:
 
     @property
     def engine(self) -> Engine:
-        assert self._engine is not None, "it runs whenever somebody asks"
+        assert self._engine is not None, "the engine runs whenever it is used"
         return self._engine
 
     async def _boot(self) -> None:
         self._receiver = Receiver(self)
         settings = EngineSettings(in_flight=50, lookahead_ms=2_000, page_events=7)
-        store: Store = self._store  # type: ignore[assignment]  # It passes on what it does not spoil.
+        store: Store = self._store  # type: ignore[assignment]  # It forwards all other methods.
         self._engine = await Engine.start(
             store, {"https": self._receiver}, Tenants(TENANT), self.clock, self._entropy, settings, self._broke
         )
@@ -137,7 +140,7 @@ class RecurringWorld:
         target = f"https://host{work.randrange(3)}.{work.choice(('fine', 'slow'))}"
         draft = Draft(times[0], target, b"{}", name, key, repeat=repeat)
         while True:
-            (result,) = await self.engine.operations.schedule("default", [draft])
+            (result,) = await schedule_seen(self.engine.ask, "default", [draft])
             if not isinstance(result, EverbellError):
                 break
             assert isinstance(result, StoreFull), result
@@ -151,13 +154,13 @@ class RecurringWorld:
             return replace(policy, every_ms=every_ms), tuple(first_at + number * every_ms for number in range(count))
         cron = work.choice(("* * * * * *", "*/3 * * * * *", "5,6,40 * * * * *"))
         zone = work.choice(("UTC", "America/New_York"))
-        # Six fields mean to the other one what they mean to us where the hour is a star.
+        # The other library gives six fields the same meaning as Everbell where the hour is a star.
         start = (EPOCH + timedelta(milliseconds=now)).astimezone(ZoneInfo(zone))
         times = tuple(int(at.timestamp()) * 1_000 for at in islice(CronSim(cron, start), count))
         return replace(policy, cron=cron, tz=zone), times
 
     async def _outage(self, duration_s: float) -> None:
-        """The process is gone between two steps, and stays away for a while."""
+        """Kill the process between two steps, and start it again after a while."""
         engine, self._engine = self.engine, None
         await self._receiver.close()
         crash(engine)
@@ -167,13 +170,13 @@ class RecurringWorld:
     async def _pause_some(self) -> None:
         for name in self._work.sample(sorted(self.checker.asked), 3):
             with suppress(Conflict, NotFound, StoreFull):
-                await self.engine.operations.change("default", name, {"paused": True, "note": None}, None)
+                await self.engine.ask(Amend("default", name, Amendment(paused=True, note=None), None))
 
     async def _resume_all(self) -> None:
         for name in self.checker.asked:
             while True:
                 try:
-                    await self.engine.operations.change("default", name, {"paused": False, "note": None}, None)
+                    await self.engine.ask(Amend("default", name, Amendment(paused=False, note=None), None))
                 except StoreFull:
                     continue
                 except (Conflict, NotFound):
@@ -184,13 +187,13 @@ class RecurringWorld:
         self.healed = True
         self._store.full = 0
         for _ in range(60):
-            await asyncio.sleep(60)  # Of virtual time, for retries that are that far apart.
-            await self.engine.operations.redrive_matching(Filter("default", "dead"))
-            counts = await self.engine.operations.counts()
+            await asyncio.sleep(60)  # Virtual time, for retries that are this far apart.
+            await self.engine.ask(RedriveMatching(Filter("default", "dead")))
+            counts = await self.engine.ask(CountEvents())
             if all(count.pending == 0 and count.dead == 0 for count in counts.values()):
                 break
         for name in self.checker.asked:
-            event: Event | Record = (await self.engine.operations.get("default", name)).event
+            event: Event | Record = (await self.engine.ask(Get("default", name))).event
             if isinstance(event, Record) and event.course is not None:
                 course = event.course
                 self.checker.accounts[name] = Account(course.fired, course.missed, course.skipped)

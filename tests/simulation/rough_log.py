@@ -1,4 +1,4 @@
-"""The log as one node sees it: over a network, so that answers are late or lost, and entries may yet appear."""
+"""The log as one node sees it, over a network: answers are late or lost, and entries may appear late."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from everbell.errors import LogUnavailable, LogUncertain
 from everbell.logs.memory import SharedLog
-from everbell.logs.port import Entry, Snapshot
+from everbell.logs.port import LogEntry, Snapshot
 from everbell.testing.virtual import START_AT
 from tests.simulation.network import Network
 from tests.simulation.processes import ProcessLoop, finished
@@ -24,18 +24,18 @@ class LogServer:
     def __init__(self) -> None:
         self.shared = SharedLog()
         self.handle = self.shared.handle()
-        self.entries: list[Entry] = []
+        self.entries: list[LogEntry] = []
         self.uncertain = 0
         """How often a node could not know whether its command was appended."""
 
     def append(self, data: bytes) -> int:
         index = finished(self.handle.append(data))
-        self.entries.append(Entry(index, data))
+        self.entries.append(LogEntry(index, data))
         return index
 
 
 class RoughLog:
-    """A handle."""
+    """A node's connection to the log."""
 
     def __init__(self, loop: ProcessLoop, server: LogServer, network: Network, name: str) -> None:
         self._loop = loop
@@ -55,7 +55,7 @@ class RoughLog:
             late=self._uncertain,
         )
 
-    async def read(self, after: int, limit: int) -> Sequence[Entry]:
+    async def read(self, after: int, limit: int) -> Sequence[LogEntry]:
         return await self._call(lambda: finished(self._handle.read(after, limit)))
 
     async def wait(self, after: int, timeout_s: float) -> None:
@@ -88,7 +88,7 @@ class RoughLog:
                 if not await self.lives(member):
                     return
             except LogUnavailable:
-                await asyncio.sleep(0.2)  # Of virtual time, as a real log would try again.
+                await asyncio.sleep(0.2)  # Virtual time; a real log retries, too.
                 continue
             left_s = leases._ends.get(member, 0.0) - self._loop.true_s
             await leases._changed.wait(ticket, max(left_s, 0.0) + 0.005)

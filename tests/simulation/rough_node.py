@@ -1,4 +1,4 @@
-"""One simulated node: the real engine and the real cluster code, put together as `Cluster` does it, in a process."""
+"""One simulated node: the real engine and the real cluster code, assembled as in `Cluster`, in a simulated process."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from everbell.cluster.node import ClusterNode
-from everbell.cluster.router import RoutedOperations
-from everbell.cluster.router_leases import RoutedLeases
+from everbell.cluster.router import Router
 from everbell.cluster.settings import ClusterSettings
 from everbell.cluster.store_watch import StoreWatch
 from everbell.core.tenant import Tenants
@@ -24,7 +23,7 @@ from tests.simulation.rough_store import RoughStore, StoreServer
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What all nodes share."""
+    """The parts that all nodes share."""
 
     loop: ProcessLoop
     network: Network
@@ -43,8 +42,7 @@ class RoughNode:
         self.process = process
         self.engine: Engine | None = None
         self.node: ClusterNode | None = None
-        self.operations: RoutedOperations | None = None
-        self.leases: RoutedLeases | None = None
+        self.router: Router | None = None
         self.store_watch: StoreWatch | None = None
         self.title = f"{process.name}#{boot}"
         self.stopping = False
@@ -52,7 +50,7 @@ class RoughNode:
         self._entropy = SeededEntropy(hash((seed, boot, int(process.name[1:]))))
 
     async def boot(self, on_broken: Callable[[BaseException], None], on_halt: Callable[[BaseException], None]) -> None:
-        """Start, as a process does. Raises `LogError`, `ClusterError` and `StoreError`: then it ends."""
+        """Start, as a process does. Raises `LogError`, `ClusterError` and `StoreError`: then the process ends."""
         around, options = self._around, self._around.options
         name = self.process.name
         clock = ProcessClock(around.loop, self.process)
@@ -72,14 +70,14 @@ class RoughNode:
         log = RoughLog(around.loop, around.log, around.network, name)
         self.node = node = await ClusterNode.start(log, engine, clock, self._entropy, settings, (name,), on_halt)
         peers = RoughPeers(around.network, name, around.find)
-        self.operations = RoutedOperations(node, engine.operations, peers)
-        self.leases = RoutedLeases(node, engine.leases, peers)
+        self.router = Router(node, engine, peers, clock)
         self.store_watch = StoreWatch(node, engine, peers, clock)
         self.store_watch.start()
 
     async def stop(self, drain_s: float, given_up: Callable[[Mapping[int, int]], None]) -> None:
-        """Go in good order. `given_up` is told of partitions of which not all could be stored, before the log is: the
-        process may die right after that."""
+        """Stop cleanly. `given_up` gets the partitions of which not all could be stored, before the log does: the
+        process may die right after that.
+        """
         assert self.node is not None
         assert self.engine is not None
         self.stopping = True
@@ -88,14 +86,14 @@ class RoughNode:
         await self.node.drain(drain_s)
         epochs = dict(self.engine.epochs)
         is_clean = await self.engine.stop()
-        scribe = self.engine._scribe
-        ready = [] if scribe._ready is None else [unit for unit in scribe._ready.units if not unit.is_new]
-        if ready or scribe._backlog._units:
+        writer = self.engine._writer
+        ready = [] if writer._ready is None else [unit for unit in writer._ready.units if not unit.is_new]
+        if ready or writer._queue._units:
             given_up(epochs)
         await self.node.leave(is_clean=is_clean)
         await self.node.abandon()
 
     @property
     def answers(self) -> bool:
-        """Whether clients can ask it something."""
-        return self.leases is not None and not self.process.dead
+        """Whether clients can send requests to the node."""
+        return self.router is not None and not self.process.dead

@@ -1,8 +1,8 @@
-"""The store as one node sees it, and what the store itself saw.
+"""The store as one node sees it, and the store's own records of its writers.
 
-Over a network a write may be lost before it arrives, which the store reports; or it was made and the answer is lost:
-then a store finds out what became of it, so the answer takes as long as the network is cut. It may be made after its
-writer has died.
+Over a network a write may be lost before it arrives, which the store reports. Or the write was done and the answer is
+lost: then the store finds out the outcome, so the answer takes as long as the network is cut. A write may be done after
+its writer has died.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import TypeVar
 
 from everbell.core.event import Event, Record
 from everbell.errors import Fenced, StoreFull, StoreUnavailable
-from everbell.stores.memory import MemoryStore
+from everbell.stores.fence_checks import partitions_of
+from everbell.stores.memory.store import MemoryStore
 from everbell.stores.port import (
     Add,
     Block,
@@ -28,10 +29,10 @@ from everbell.stores.port import (
     Move,
     Page,
     Poison,
+    PreparedRows,
     Refusal,
     Unblock,
 )
-from everbell.stores.semantics import partition_of_change
 from tests.simulation.network import Network
 from tests.simulation.processes import Process, ProcessLoop, finished
 
@@ -39,12 +40,12 @@ T = TypeVar("T")
 
 STORE = "store"
 GROUP_CHANGES = 6
-"""So few that groups form lines, and one is made ready while another is written."""
+"""A small number, so that groups queue up, and one is prepared while another is written."""
 
 
 @dataclass
 class StoreServer:
-    """The one store; it writes down who wrote in which epoch."""
+    """The one store; it records the writer and epoch of each write."""
 
     inner: MemoryStore
     loop: ProcessLoop
@@ -76,7 +77,7 @@ class StoreServer:
         self.refused += sum(refusal.existing is None for refusal in refused.values())
         now_ms = int(self.loop.true_s * 1_000)
         for index, change in enumerate(changes):
-            partition = partition_of_change(change)
+            (partition,) = partitions_of([change])
             self._check_epoch(partition, epochs.get(partition, 0), writer)
             if isinstance(change, Finish) and index not in refused:
                 name = change.before.payload.decode()
@@ -84,7 +85,7 @@ class StoreServer:
         return refused
 
     def _apply_partly(self, changes: Sequence[Change], epochs: Mapping[int, int], writer: str) -> Mapping[int, Refusal]:
-        """Refuse some of what users asked, and make the rest; what belongs to one event or key stays together."""
+        """Refuse some of the users' changes, and make the others; the changes of one event or key stay together."""
         named = Counter(name for change in changes for name in _names_of(change))
         out = {
             index
@@ -121,7 +122,7 @@ class StoreServer:
 
 
 def is_asked(change: Change) -> bool:
-    """Whether a user asked for it, and can be told no."""
+    """Whether a user asked for the change, so that it may be refused."""
     return isinstance(change, Add) or (isinstance(change, (Move, Finish)) and change.guarded)
 
 
@@ -129,19 +130,20 @@ def _names_of(change: Change) -> list[tuple[str, str]]:
     """The event that a change is about, and its key."""
     if isinstance(change, (Block, Unblock)):
         return [(change.tenant, f"key {change.key}")]
+    assert not isinstance(change, PreparedRows), "a shared store has no row maker"
     event = change.event if isinstance(change, Add) else change.before
     return [(event.tenant, event.id), *([] if event.key is None else [(event.tenant, f"key {event.key}")])]
 
 
 class RoughStore:
-    """A handle."""
+    """A node's connection to the store."""
 
     def __init__(self, server: StoreServer, network: Network, process: Process, writer: str) -> None:
         self.partitions = server.inner.partitions
         self.epoch = server.inner.epoch
         self.group_changes = GROUP_CHANGES
-        self.prepares = True
-        self.takes_parcels = False  # As the stores do that many nodes share.
+        self.preparer = self
+        self.row_maker = None  # As in all stores that many nodes share.
         self._server = server
         self._inner = server.inner
         self._network = network
@@ -192,7 +194,7 @@ class RoughStore:
         return await self._read(lambda: finished(self._inner.sweep(now, limit)))
 
     async def backup(self, path: str) -> None:
-        raise AssertionError("nobody asks for a backup here")
+        raise AssertionError("no test asks for a backup here")
 
     async def close(self) -> None:
         pass

@@ -16,7 +16,7 @@ from tests.simulation.cluster_safeguards import SAFEGUARDS, Safeguard
 
 ROOT = Path(__file__).parents[2]
 
-# Seeds of a campaign that once broke a promise, each mended since.
+# Seeds of a campaign that once broke a promise, each fixed since.
 WITHOUT_OPERATORS = (10_250,)
 REGRESSIONS = (2, 5, 7, 19, 7013, 10021, 10318, 901_175, 902_665, 941_386, 1_000_328, 1_061_710, 1_200_083)
 SEEDS = range(101, 106)
@@ -51,8 +51,8 @@ def test_promises_hold_in_clusters_without_operators(seed: int, monkeypatch: pyt
         "log: set-policy",
     ],
 )
-def test_sometimes(what: str) -> None:
-    # What is seen in every fourth cluster may be missing in five: further ones are looked at only then.
+def test_each_rare_situation_occurs_in_some_cluster(what: str) -> None:
+    # A situation that occurs in every fourth cluster may be missing in five: only then further clusters are run.
     assert any(run(seed).seen[what] for seed in range(SEEDS[0], SEEDS[0] + 20))
 
 
@@ -68,7 +68,7 @@ def _breaks(run: ClusterRun, rules: tuple[str, ...]) -> bool:
     return any(violation.startswith(tuple(f"{rule}:" for rule in rules)) for violation in run.violations)
 
 
-def test_a_seed_of_a_cluster_says_everything() -> None:
+def test_a_seed_determines_the_whole_run_of_a_cluster() -> None:
     script = (
         "from tests.simulation.cluster_campaign import simulate_cluster_seed;"
         "print([simulate_cluster_seed(s).trace_hash for s in (3,)])"

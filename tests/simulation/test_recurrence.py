@@ -1,6 +1,6 @@
-"""Recurring events under faults: whatever happens, each occurrence rings or is accounted for.
+"""Recurring events under faults: each occurrence is delivered, or recorded as missed or skipped.
 
-And the other way round: with one rule of the engine taken out, the checker notices.
+And the reverse: without one rule of the engine, the checker notices.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Patch = pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_every_occurrence_rings_or_is_accounted_for(seed: int) -> None:
+def test_every_occurrence_is_delivered_or_recorded_as_left_out(seed: int) -> None:
     assert simulate_recurring(seed).broken == []
 
 
-def test_the_worlds_are_rough() -> None:
+def test_the_worlds_have_faults() -> None:
     worlds = [simulate_recurring(seed) for seed in range(5)]
     accounts = [account for world in worlds for account in world.checker.accounts.values()]
     assert sum(account.missed for account in accounts) > 100
@@ -34,12 +34,12 @@ def test_the_worlds_are_rough() -> None:
 
 
 def nothing_is_late(patch: Patch) -> None:
-    """Whatever was missed rings after all."""
+    """Every missed occurrence is delivered late."""
     patch.setattr(dispatcher, "is_over", lambda event, now: False)
 
 
 def jumps_are_not_counted(patch: Patch) -> None:
-    """What is left out leaves no trace."""
+    """Skipped occurrences are not recorded."""
     proceed = recurrence.proceed
 
     def forgetful(event: Event, ahead: Jump, course: Course) -> Event | None:
@@ -50,7 +50,7 @@ def jumps_are_not_counted(patch: Patch) -> None:
 
 
 def numbers_are_given_by_rings(patch: Patch) -> None:
-    """An occurrence is numbered by how often the event rang."""
+    """An occurrence is numbered by the number of deliveries of the event."""
     proceed = recurrence.proceed
 
     def recounting(event: Event, ahead: Jump, course: Course) -> Event | None:
@@ -62,6 +62,6 @@ def numbers_are_given_by_rings(patch: Patch) -> None:
 
 
 @pytest.mark.parametrize("sabotage", [nothing_is_late, jumps_are_not_counted, numbers_are_given_by_rings])
-def test_the_checker_would_notice(sabotage: Callable[[Patch], None], monkeypatch: Patch) -> None:
+def test_without_a_rule_the_checker_notices(sabotage: Callable[[Patch], None], monkeypatch: Patch) -> None:
     sabotage(monkeypatch)
     assert any(simulate_recurring(seed).broken for seed in range(5))

@@ -3,43 +3,51 @@
 The real engine on virtual time, a store that is slow, full or cut off, receivers that fail, crashes at any moment, and
 the independent checker watching.
 
-Everything that happens follows from the seed. Separate generators drive workload, faults and receivers, so that a
-change in one leaves the others as they were.
+Everything follows from the seed. Separate generators drive workload, faults and receivers, so that a change in one
+leaves the others as they were.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from everbell.channels.port import Delivery
 from everbell.core.allotment import Allotment
+from everbell.core.amendment import Amendment
 from everbell.core.event import Event, Repeat
-from everbell.core.ids import place_in
-from everbell.core.plain import Plain
+from everbell.core.pause import What
 from everbell.core.retry import DELIVERED, Outcome, Retry
-from everbell.core.spec import Draft, event_of
+from everbell.core.simple_batch import SimpleBatch
+from everbell.core.spec import Draft
 from everbell.core.tenant import Tenant, Tenants
 from everbell.engine.engine import Engine, EngineSettings
-from everbell.engine.parceller import Parceller
-from everbell.engine.port import Seen as SeenEvent
+from everbell.engine.requests import Amend, Cancel, CountEvents, Find, Redrive, RedriveMatching, Schedule
+from everbell.engine.row_preparer import RowPreparer
+from everbell.engine.seen import DraftResult
+from everbell.engine.seen import Seen as SeenEvent
 from everbell.entropy import SeededEntropy
-from everbell.errors import Conflict, EverbellError, NotFound, StoreFull
-from everbell.stores.memory import MemoryStore
-from everbell.stores.parcel import Parcel
-from everbell.stores.port import Change, Filter, Refusal, Store
+from everbell.errors import Conflict, EverbellError, NotFound, StoreFull, StoreUnavailable
+from everbell.stores.memory.store import MemoryStore
+from everbell.stores.port import Change, Filter, PreparedRows, Refusal, Store
 from everbell.testing import VirtualClock
 from tests.checker import Asked, Checker, Seen
-from tests.simulation.pausing import Pausing, planned
+from tests.scheduling import made as made_event
+from tests.scheduling import schedule_seen
+from tests.simulation.interruptions import ACTIONS, Action, Edit, HeldStore, Interruptions, Known, dead_of
+from tests.simulation.pausing import Pausing, Planned, planned
 from tests.simulation.rough_store import GROUP_CHANGES
 
 HEALED_MINUTES = 180
+INTERRUPTED_S = 10
+"""How long awaits are still interrupted after the last request: many events become due only then."""
 STOCK = 20
-"""How many places a gateway has in stock."""
+"""The number of places that a gateway has in stock."""
 BLOCKING = Tenant(retry=Retry(8, 200, 5_000), in_flight=4)
 PARKING = Tenant("parking", retry=Retry(3, 200, 1_000), on_dead="park", in_flight=4)
 
@@ -64,23 +72,27 @@ class Options:
     page_events: int = 7
     partitions: int = 4
     outages: int = 0
-    """How often a target is down for a while: everything sent to it fails at once."""
+    """How often a target is down for a while: all attempts to it fail at once."""
     kinds: tuple[str, ...] = ("fine", "slow", "bad")
-    """What targets there are: bad ones nearly always fail."""
+    """The kinds of targets: bad ones nearly always fail."""
     leads_ms: tuple[int, ...] = (0, 50, 500, 5_000, 30_000)
-    """About how long before their time events are asked for."""
+    """About how long before their due time events are requested."""
     burst: int = 1
-    """How many events are asked for together."""
+    """The number of events that are requested together."""
     line: int = 3
-    """How long a key's line in memory may be; short ones, so that a small world shows what a big one would."""
+    """The maximum length of a key's line in memory; short, so that a small world shows the faults of a big one."""
     slice: int = 5_000
-    """How many events ring in one turn of the loop."""
+    """The number of events that ring in one iteration of the loop."""
     grain_ms: int = 1
-    """Due times lie on a grid of so many milliseconds: a coarse one makes herds, in which keys meet themselves."""
+    """Due times are multiples of this: a coarse grid makes herds, in which keys have several events at one instant."""
     gateway: bool = False
-    """Whether plain events come through a gateway, which gave them their places before the engine hears of them."""
+    """Whether plain events come through a gateway, which gives them their places before the engine gets them."""
     pauses: int = 0
-    """How often somebody pauses a tenant, a key or a target for a while."""
+    """How often an operator pauses a tenant, a key or a target for a while."""
+    holds: float = 0.0
+    """How likely a call of the store is held for a while, with actions during the await."""
+    interruptions: tuple[Action, ...] = ACTIONS
+    """The actions that may happen then."""
 
 
 class Outage(NamedTuple):
@@ -107,7 +119,7 @@ class RoughStore:
         self.inner = inner
         self.partitions = inner.partitions
         self.group_changes = GROUP_CHANGES
-        self.prepares = True
+        self.preparer = self
         self._dice = dice
         self.full = full
         self.refused = 0
@@ -151,7 +163,7 @@ class RoughStore:
 
 
 class Receiver:
-    """A channel and the receivers behind it: they take a while, fail, refuse, and sometimes their answer is lost."""
+    """A channel and the receivers behind it: they are slow, fail, refuse, and sometimes their answer is lost."""
 
     holds = False
     together = 1
@@ -185,7 +197,7 @@ class Receiver:
         try:
             await asyncio.sleep(pause_s)
         except asyncio.CancelledError:
-            # The sender died: whether the receiver took it, nobody will know.
+            # The sender died: it never learns whether the receiver accepted.
             world.saw(delivery, began_at, accepted, answer_lost=True)
             raise
         world.saw(delivery, began_at, accepted, answer_lost=lost)
@@ -193,7 +205,7 @@ class Receiver:
             outcome is not DELIVERED and delivery.attempt == PARKING.retry.max_attempts
         )
         if delivery.event.tenant == PARKING.name and given_up:
-            # Parked: its key goes on, so its later occurrences come when they come.
+            # A parked event does not block its key, so the order of its later occurrences is not checked.
             world.checker.asked[delivery.event.payload.decode()].moved = True
         delivery.settle(outcome)
 
@@ -212,15 +224,14 @@ class Receiver:
 
 
 class Gateway:
-    """What a gateway does with plain events: it has places in stock, and parcels are some time on their way."""
+    """A gateway for plain events: it has places in stock, and its prepared rows need some time to arrive."""
 
     def __init__(self, engine: Engine, clock: VirtualClock, entropy: SeededEntropy) -> None:
         self._engine = engine
         self._stock: list[Allotment] = []
         self._sent = 0
-        operations = engine.operations
-        parceller = Parceller(clock, entropy, self._places, self._send, operations.schedule_ids)
-        self.schedule_plain = parceller.schedule
+        row_preparer = RowPreparer(clock, entropy, self._places, self._send)
+        self.schedule_plain = row_preparer.schedule
 
     def _places(self, count: int) -> Allotment | None:
         if not self._stock:
@@ -230,10 +241,11 @@ class Gateway:
                 self._stock.append(places)
         return self._stock.pop() if self._stock else None
 
-    async def _send(self, parcel: Parcel) -> bool:
-        self._sent += 1
-        await asyncio.sleep(self._sent % 7 / 100)
-        return await self._engine.operations.take_in(parcel)
+    async def _send(self, request: Schedule) -> Sequence[DraftResult]:
+        if isinstance(request.body, PreparedRows):
+            self._sent += 1
+            await asyncio.sleep(self._sent % 7 / 100)
+        return await self._engine.ask(request)
 
 
 class World:
@@ -256,6 +268,10 @@ class World:
         self._store = RoughStore(
             MemoryStore(partitions=options.partitions), random.Random(f"{seed}/store"), options.store_full
         )
+        self._interruptions = Interruptions(
+            random.Random(f"{seed}/interruptions"), clock, self, options.holds, options.interruptions
+        )
+        self._redrives = random.Random(f"{seed}/redrives")
         self._tenants = Tenants(BLOCKING, (PARKING,))
         self._engine: Engine | None = None
         self._receiver: Receiver | None = None
@@ -269,7 +285,7 @@ class World:
         """The whole story; returns the violations."""
         await self._boot()
         pausing = asyncio.ensure_future(self._pause())
-        # Some come after the last event was asked for: then nothing new sets going what stands still.
+        # Some crashes come after the last request: then no new event can restart a stuck line.
         crashes = sorted(self._faults.uniform(0, self.options.minutes * 80) for _ in range(self.options.crashes))
         bursts_a_second = self.options.events / self.options.burst / (self.options.minutes * 60)
         for index in range(self.options.events):
@@ -282,12 +298,14 @@ class World:
         for moment_s in crashes:
             await asyncio.sleep(max(moment_s - self._passed_s(), 0))
             await self._crash()
+        if self.options.holds:
+            await asyncio.sleep(INTERRUPTED_S)
         await self._heal_and_drain()
         await pausing
         return self.broken + self.checker.violations()
 
     async def _pause(self) -> None:
-        """Whoever pauses and resumes does so also while nobody is there to hear of it."""
+        """The operator pauses and resumes even while the engine is down."""
         plan = self._pausing.plan
         while plan:
             await asyncio.sleep(max(plan[0].at_s - self._passed_s(), 0))
@@ -295,7 +313,7 @@ class World:
                 self._pausing.act(plan.pop(0), self._engine)
 
     def is_down(self, host: str) -> bool:
-        """Whether nobody is there at the moment."""
+        """Whether a target is down at the moment."""
         passed_s = self._passed_s()
         down = [each for each in self._outages if host.startswith(each.host) and each.from_s <= passed_s < each.until_s]
         return bool(down) and not self.healed
@@ -304,7 +322,7 @@ class World:
         return (self.clock.now() - self._start_at) / 1_000
 
     def saw(self, delivery: Delivery, began_at: int, accepted: bool, *, answer_lost: bool) -> None:
-        """A receiver reports."""
+        """Record a receiver's report."""
         event = delivery.event
         now = self.clock.now()
         name = event.payload.decode()
@@ -333,7 +351,9 @@ class World:
             in_flight=50,
             lookahead_ms=2_000,
         )
-        store: Store = self._store  # type: ignore[assignment]  # It passes on what it does not spoil.
+        store: Store = self._store  # type: ignore[assignment]  # It forwards all other methods.
+        if self.options.holds:
+            store = HeldStore(store, self._interruptions)  # type: ignore[assignment]  # The same.
         engine = await Engine.start(
             store, {"https": self._receiver}, self._tenants, self.clock, self._entropy, settings, self._broke, {}
         )
@@ -352,7 +372,7 @@ class World:
             self.broken.append(f"broken: {error!r}")
 
     async def _crash(self) -> None:
-        """The process is gone between two steps; what it was doing stays undone, or done and unanswered."""
+        """Kill the process between two steps; its operations stay undone, or done and unanswered."""
         assert self._engine is not None
         assert self._receiver is not None
         self.trace.append(f"{self.clock.now()} crash")
@@ -366,9 +386,13 @@ class World:
         await self._boot()
 
     def _ask(self, index: int) -> None:
-        task = asyncio.get_running_loop().create_task(self._one(index))
+        self._interruptions.follow(self._ask_for(self._one(index)), None)
+
+    def _ask_for(self, asking: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(asking)
         self._asking.add(task)
         task.add_done_callback(self._asked)
+        return task
 
     async def _one(self, index: int) -> None:
         work = self._work
@@ -390,61 +414,90 @@ class World:
         result = await self._schedule(self._engine, tenant, draft)
         self._watch()
         if isinstance(result, EverbellError):
-            assert isinstance(result, StoreFull), result
+            assert isinstance(result, (StoreFull, StoreUnavailable)), result
             asked.refused = True
             return
         asked.acknowledged_at = self.clock.now()
         asked.index = result.event.sequence if isinstance(result.event, Event) else index
+        self._interruptions.learn(Known(result.event.id, asked))
         roll = work.random()
         pause_s = work.expovariate(1 / 5)
         if roll < self.options.cancels:
             await asyncio.sleep(pause_s)
-            await self._cancel(tenant, result, asked)
+            await self._cancel(tenant, result.event.id, asked)
         elif roll < self.options.cancels + self.options.moves:
             await asyncio.sleep(pause_s)
-            await self._move(tenant, result, asked)
+            await self._move(tenant, result.event.id, asked)
         elif roll < self.options.cancels + self.options.moves + self.options.touches:
             await asyncio.sleep(pause_s)
-            await self._touch(tenant, result)
+            await self._touch(tenant, result.event.id)
 
     async def _schedule(self, engine: Engine, tenant: str, draft: Draft) -> SeenEvent | EverbellError:
-        plain = Plain([draft.due_at], [draft.to], [draft.payload])
+        plain = SimpleBatch([draft.due_at], [draft.to], [draft.payload])
         if not self.options.gateway or plain.drafts() != [draft]:
-            (result,) = await engine.operations.schedule(tenant, [draft])
+            (result,) = await schedule_seen(engine.ask, tenant, [draft], self._store.inner)
             return result
         (made,) = await self._gateway.schedule_plain(tenant, plain)
         if not isinstance(made, str):
             return made
-        place = place_in(made)
-        assert place is not None
-        return SeenEvent(event_of(draft, made, tenant, place[2], place[1]), "scheduled", created=True)
+        return await made_event(made, draft, tenant)
 
-    async def _cancel(self, tenant: str, result: SeenEvent, asked: Asked) -> None:
+    def edit(self, edit: Edit, known: Known) -> asyncio.Task[None] | None:
+        """A user asks for a change of an event during an await. None: the engine is down."""
         if self._engine is None:
+            return None
+        tenant = known.asked.tenant
+        changes: dict[Edit, Callable[[], Coroutine[None, None, None]]] = {
+            "touch": lambda: self._touch(tenant, known.id),
+            "move": lambda: self._move(tenant, known.id, known.asked),
+            "cancel": lambda: self._cancel(tenant, known.id, known.asked),
+            "redrive": lambda: self._redrive(tenant),
+        }
+        return self._ask_for(changes[edit]())
+
+    def pause(self, thing: tuple[str, What, str], for_s: float | None) -> None:
+        """An operator pauses a thing during an await; None: resumes it."""
+        self._pausing.act(Planned(0, thing, for_s, for_s is None), self._engine)
+
+    async def _cancel(self, tenant: str, event_id: str, asked: Asked) -> None:
+        if self._engine is None or asked.cancel_unknown:
             return
         asked.cancel_unknown = True
         try:
-            await self._engine.operations.cancel(tenant, result.event.id)
-        except (Conflict, NotFound, StoreFull):
+            await self._engine.ask(Cancel(tenant, event_id))
+        except (Conflict, NotFound, StoreFull, StoreUnavailable):
             asked.cancel_unknown = False
         else:
             asked.cancelled_at = self.clock.now()
 
-    async def _move(self, tenant: str, result: SeenEvent, asked: Asked) -> None:
+    async def _move(self, tenant: str, event_id: str, asked: Asked) -> None:
         if self._engine is None or asked.every_ms:
             return
         due_at = self.clock.now() + self._work.randrange(10_000)
         asked.moved = True
         asked.due_at = min(asked.due_at, due_at)
-        with suppress(Conflict, NotFound, StoreFull):
-            await self._engine.operations.change(tenant, result.event.id, {"due_at": due_at}, None)
+        with suppress(Conflict, NotFound, StoreFull, StoreUnavailable):
+            await self._engine.ask(Amend(tenant, event_id, Amendment(due_at=due_at), None))
 
-    async def _touch(self, tenant: str, result: SeenEvent) -> None:
-        """Change something that must change nothing about when and in which order it is delivered."""
+    async def _touch(self, tenant: str, event_id: str) -> None:
+        """Change a field that must not affect the time and the order of deliveries."""
         if self._engine is None:
             return
-        with suppress(Conflict, NotFound, StoreFull):
-            await self._engine.operations.change(tenant, result.event.id, {"tags": ("touched",)}, None)
+        with suppress(Conflict, NotFound, StoreFull, StoreUnavailable):
+            await self._engine.ask(Amend(tenant, event_id, Amendment(tags=("touched",)), None))
+
+    async def _redrive(self, tenant: str) -> None:
+        """Redrive a dead event of the tenant."""
+        event_id = await dead_of(self._store.inner, tenant, self._redrives)
+        if self._engine is None or event_id is None:
+            return
+        with suppress(Conflict, NotFound, StoreFull, StoreUnavailable):
+            await self._engine.ask(Redrive(tenant, event_id))
+
+    @property
+    def interrupted(self) -> Counter[tuple[str, Action]]:
+        """The number of actions during awaits, by the awaited call."""
+        return self._interruptions.count
 
     @property
     def faults(self) -> int:
@@ -453,16 +506,17 @@ class World:
 
     def _watch(self) -> None:
         if self._engine is not None:
-            self.least_free = min(self.least_free, self._engine.floor.budget.free_bytes)
-            self.skipped += len(self._engine.floor.starved)
+            self.least_free = min(self.least_free, self._engine.memory.budget.free_bytes)
+            self.skipped += len(self._engine.memory.starved)
 
     async def _heal_and_drain(self) -> None:
-        """Nothing fails any more, and dead events get another chance: then everything must go out."""
+        """End all faults and redrive dead events: then all events must be delivered."""
         self.healed = True
         self._store.full = 0
+        self._interruptions.stop()
         if self._asking:
             _, unanswered = await asyncio.wait(self._asking, timeout=600)
-            self.broken += ["stuck: somebody who asked was never answered"] * len(unanswered)
+            self.broken += ["stuck: a caller was never answered"] * len(unanswered)
             for task in unanswered:
                 task.cancel()
         assert self._engine is not None
@@ -470,23 +524,23 @@ class World:
         for _ in range(HEALED_MINUTES):
             await asyncio.sleep(60)  # Of virtual time, for retries that are that far apart.
             for tenant in ("default", "parking"):
-                await self._engine.operations.redrive_matching(Filter(tenant, "dead"))
-            counts = await self._engine.operations.counts()
+                await self._engine.ask(RedriveMatching(Filter(tenant, "dead")))
+            counts = await self._engine.ask(CountEvents())
             if all(count.pending == 0 and count.dead == 0 for count in counts.values()):
                 break
         for tenant in ("default", "parking"):
-            found, _ = await self._engine.operations.find(Filter(tenant, "expired"), None, 1_000)
+            found, _ = await self._engine.ask(Find(Filter(tenant, "expired"), None, 1_000))
             for seen in found:
                 self.checker.ended[seen.event.id] = seen.status
         await self._engine.stop()
 
 
 def crash(engine: Engine) -> None:
-    """Kill an engine in its tracks: its tasks are gone, its timers never fire."""
+    """Kill an engine at once: its tasks are gone, its timers never fire."""
     engine._agenda.stop()
     engine.dispatcher._stopped = True
     engine.pauses.stop()
     if engine._ticker is not None:
         engine._ticker.cancel()
-    if engine._scribe._task is not None:
-        engine._scribe._task.cancel()
+    if engine._writer._task is not None:
+        engine._writer._task.cancel()

@@ -1,4 +1,4 @@
-"""What is in deploy/ fits the code: metrics that exist, settings that exist, files that can be read."""
+"""The files in deploy/ fit the code: metrics that exist, settings that exist, files that can be read."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from everbell.core.tenant import Tenants
 from everbell.engine.engine import Engine
 from everbell.entropy import SeededEntropy
 from everbell.kafka.metrics import render_kafka
-from everbell.kafka.news import Readers
+from everbell.kafka.readers import Readers
 from everbell.logs.memory import SharedLog
-from everbell.server.metrics import render
-from everbell.settings import SETTINGS
-from everbell.stores.memory import MemoryStore
+from everbell.node.metrics import render
+from everbell.node.settings import SETTINGS
+from everbell.stores.memory.store import MemoryStore
 from everbell.testing import VirtualClock, run_virtual
 
 ROOT = Path(__file__).parents[2]

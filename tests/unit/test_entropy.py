@@ -1,4 +1,4 @@
-"""Randomness: fresh for everybody who asks."""
+"""Randomness: fresh for every caller."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if child:
 """
 
 
-def test_a_child_does_not_get_what_its_parent_gets() -> None:
+def test_a_child_process_gets_other_random_bytes_than_its_parent() -> None:
     said = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True).stdout.split()
     assert len(said) == 4
     assert len(set(said)) == 4

@@ -1,4 +1,4 @@
-"""The library through its life: started, closed and started again, with handlers that do what they like."""
+"""The library through its life: started, closed and started again, with handlers of every kind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IMPATIENT = Tenant("default", timeout_ms=1_000)
 
 
 class Signal:
-    """That a handler got as far as this. A plain function returns what it gives, to have it awaited on the loop."""
+    """That a handler got as far as this. A plain function returns `give()`, to have it awaited on the loop."""
 
     def __init__(self) -> None:
         self._given = asyncio.Event()
@@ -90,7 +90,7 @@ def test_started_again_it_is_well() -> None:
     ("name", "reason"),
     [("exits", "SystemExit: bad arguments"), ("latin-1", r"FileNotFoundError: caf\udce9.txt")],
 )
-def test_what_a_handler_raises_is_stored_and_harms_nothing_else(name: str, reason: str) -> None:
+def test_the_exception_of_a_handler_is_stored_and_harms_nothing_else(name: str, reason: str) -> None:
     async def main() -> None:
         bell = Everbell("memory:")
         signal = Signal()
@@ -109,5 +109,15 @@ def test_what_a_handler_raises_is_stored_and_harms_nothing_else(name: str, reaso
             await signal.seen()
             assert (await bell.get(name)).attempts[0].reason == reason
             assert (await bell.health()).state == "ready"
+
+    asyncio.run(main())
+
+
+def test_an_idempotency_key_schedules_an_event_once() -> None:
+    async def main() -> None:
+        async with Everbell("memory:") as bell:
+            first = await bell.schedule(to="queue:mail", in_="1h", idempotency_key="order-17")
+            again = await bell.schedule(to="queue:mail", in_="1h", idempotency_key="order-17")
+            assert again.id == first.id
 
     asyncio.run(main())

@@ -19,7 +19,7 @@ PASSWORD = "hunter2-and-more"
 
 
 def logged(message: str, *arguments: object, error: BaseException | None = None) -> str:
-    """What the log shows of a message."""
+    """The line that the log shows for a message."""
     out = io.StringIO()
     handler = logging.StreamHandler(out)
     handler.setFormatter(SafeFormatter("%(levelname)s %(message)s"))
@@ -108,7 +108,7 @@ def document(message: str, *arguments: object, error: BaseException | None = Non
     return json.loads(line)
 
 
-def test_a_line_of_json_says_when_where_and_what() -> None:
+def test_a_line_of_json_has_the_time_the_place_and_the_message() -> None:
     assert document("stored %d events\nin a row", 3) == {
         "time": "2026-10-26T07:33:20.250Z",
         "level": "warning",
@@ -119,7 +119,7 @@ def test_a_line_of_json_says_when_where_and_what() -> None:
     }
 
 
-def test_what_a_call_gives_has_fields_of_its_own() -> None:
+def test_extra_values_of_a_log_call_get_their_own_fields() -> None:
     line = document(
         "refused", tenant="shop", attempt=3, level="forged", audit={"who": "k1", "status": 201, "tags": ["a"]}
     )

@@ -31,7 +31,7 @@ def test_stages_are_shown_one_after_the_other_and_summed_up(tmp_path: Path) -> N
         *("== acceptance", "=== 2 passed in 9s ==="),
     ]
     assert [line.split()[:2] for line in summary.splitlines()] == [["lint", "ok"], ["unit", "ok"], ["acceptance", "ok"]]
-    assert summary.splitlines()[1].endswith("3 passed in 0.1s")
+    assert summary.splitlines()[1].endswith("s CPU  3 passed in 0.1s")
 
 
 @pytest.mark.parametrize("failing", ["lint", "unit", "acceptance"])
@@ -47,8 +47,8 @@ def test_one_that_fails_keeps_none_of_the_others_from_running(tmp_path: Path, fa
     assert out.getvalue().splitlines().count("ran") == 3
 
 
-def test_what_runs_beside_is_stopped_when_the_rest_is(tmp_path: Path) -> None:
-    """Both wait for ever, and the first tells when the other one has begun: then somebody presses Ctrl-C."""
+def test_a_stage_that_runs_beside_is_stopped_with_the_others(tmp_path: Path) -> None:
+    """Both wait for ever, and the first tells when the other one has begun: then the user presses Ctrl-C."""
     begun = tmp_path / "begun"
     waits = f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(600)"
     commands = scripted(unit="import time; time.sleep(600)", acceptance=waits)

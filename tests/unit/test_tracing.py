@@ -18,13 +18,15 @@ from everbell.core.retry import DELIVERED, Outcome, Retry
 from everbell.core.spec import Draft
 from everbell.core.tenant import Tenants
 from everbell.engine.engine import Engine
+from everbell.engine.requests import Acknowledge, Get, GiveBack, LeaseEvents
 from everbell.errors import EverbellError
 from everbell.library import Everbell
-from everbell.server.serve import serve
-from everbell.settings import SettingsError, load
-from everbell.stores.memory import MemoryStore
+from everbell.node.serve import serve
+from everbell.node.settings import SettingsError, load
+from everbell.stores.memory.store import MemoryStore
 from everbell.testing import VirtualClock, run_virtual
 from everbell.tracing import Tracing, context_of
+from tests.scheduling import schedule_seen
 from tests.unit.engine.stage import Receiver, SteadyEntropy
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -41,7 +43,7 @@ class Traced:
 
     async def schedule(self, to: str = "https://shop.example/hook?token=x", trace: str | None = CALLER) -> None:
         draft = Draft(self.clock.now() + 100, to, b"{}", "one", traceparent=trace, retry=Retry(2, 1_000, 1_000))
-        await self.engine.operations.schedule("shop", [draft])
+        await schedule_seen(self.engine.ask, "shop", [draft])
 
     def named(self, name: str) -> list[ReadableSpan]:
         return [span for span in self._spans.get_finished_spans() if span.name == name]
@@ -92,33 +94,31 @@ def test_attempts_link_to_the_scheduling_which_belongs_to_the_request() -> None:
     traced(scene)
 
 
-def test_what_is_stored_with_the_event_is_the_scheduling() -> None:
+def test_the_event_stores_the_span_of_its_scheduling() -> None:
     async def scene(stage: Traced) -> None:
         await stage.schedule(trace=None)
         (scheduling,) = stage.named("everbell.schedule")
         assert scheduling.parent is None
-        seen = await stage.engine.operations.get("shop", "one")
+        seen = await stage.engine.ask(Get("shop", "one"))
         stored = context_of(getattr(seen.event, "traceparent", None))
         assert stored is not None
         assert stored.span_id == scheduling.context.span_id
         await stage.schedule(trace=CALLER)
         assert len(stage.receiver.got) == 0
-        assert (await stage.engine.operations.get("shop", "one")).status == "scheduled", (
-            "a repeated request is none more"
-        )
+        assert (await stage.engine.ask(Get("shop", "one"))).status == "scheduled", "a repeated request is none more"
 
     traced(scene)
 
 
-def test_a_worker_gets_the_trace_of_its_attempt_and_what_is_given_back_was_none() -> None:
+def test_a_worker_gets_the_trace_of_its_attempt_and_a_returned_lease_leaves_no_span() -> None:
     async def scene(stage: Traced) -> None:
         await stage.schedule("queue:mail")
-        leases = stage.engine.leases
-        (first,) = await leases.lease("shop", "mail", 1, 1_000, 1_000)
-        await leases.give_back("shop", "mail", [first.token])
+        ask = stage.engine.ask
+        (first,) = await ask(LeaseEvents("shop", "mail", 1, 1_000, 1_000))
+        await ask(GiveBack("shop", "mail", [first.token]))
         assert stage.named("everbell.deliver") == []
-        (lease,) = await leases.lease("shop", "mail", 1, 1_000, 1_000)
-        await leases.acknowledge("shop", "mail", [lease.token])
+        (lease,) = await ask(LeaseEvents("shop", "mail", 1, 1_000, 1_000))
+        await ask(Acknowledge("shop", "mail", [lease.token]))
         (span,) = stage.named("everbell.deliver")
         sent = context_of(lease.occurrence.traceparent)
         assert sent is not None
@@ -132,7 +132,7 @@ def test_no_context_is_no_link(text: str | None) -> None:
     assert context_of(text) is None
 
 
-def test_a_program_traces_what_it_schedules_and_handles() -> None:
+def test_a_program_traces_the_events_that_it_schedules_and_handles() -> None:
     spans = InMemorySpanExporter()
     program = TracerProvider(shutdown_on_exit=False)
     tracing = Tracing(SimpleSpanProcessor(spans), "shop")
@@ -162,7 +162,7 @@ def test_a_program_traces_what_it_schedules_and_handles() -> None:
     assert f"{deliver.context.trace_id:032x}-{deliver.context.span_id:016x}" in seen
 
 
-def test_without_the_extra_a_program_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_a_program_is_told_which_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "everbell.tracing")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
 
@@ -173,7 +173,7 @@ def test_without_the_extra_a_program_is_told_what_to_install(monkeypatch: pytest
         asyncio.run(main())
 
 
-def test_without_the_extra_the_setting_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_the_setting_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "everbell.tracing")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
     with pytest.raises(SettingsError, match=r"pip install 'everbell\[otel\]'"):

@@ -1,7 +1,6 @@
-"""What HTTP costs without a scheduler behind it, in a process of its own.
+"""The cost of HTTP without a scheduler, in its own process.
 
-`server` is our HTTP server with a handler that gives one constant answer; `protocol` is the least that speaks HTTP on
-this machine: a uvloop protocol around httptools.
+`server` is our HTTP server with a constant answer; `protocol` is a minimal uvloop protocol around httptools.
 """
 
 from __future__ import annotations
@@ -16,19 +15,17 @@ import uvloop
 from everbell.bench.bodies import payload
 from everbell.bench.dialogue import lines_told, plan_told, say
 from everbell.bench.plans import BareHttpPlan
-from everbell.server.http import HttpServer, Request, Response, ServerLimits
-from everbell.server.process import collect_rarely
+from everbell.http.server import HttpRequest, HttpResponse, HttpServer, ServerLimits
+from everbell.node.process import collect_rarely
 
-_ANSWER = Response(201, msgspec.json.encode({"id": "eb_" + "x" * 32, "status": "scheduled", "payload": payload(1)}))
+_ANSWER = HttpResponse(201, msgspec.json.encode({"id": "eb_" + "x" * 32, "status": "scheduled", "payload": payload(1)}))
 
 
-def _constant(_: Request) -> Response:
+def _constant(_: HttpRequest) -> HttpResponse:
     return _ANSWER
 
 
 class Bare(asyncio.Protocol):
-    """One connection."""
-
     _wire = b"HTTP/1.1 201 Created\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (
         len(_ANSWER.body),
         _ANSWER.body,
@@ -62,12 +59,7 @@ async def serve(plan: BareHttpPlan) -> None:
         pass
 
 
-def main() -> None:
-    """The process."""
+if __name__ == "__main__":
     plan = plan_told(BareHttpPlan)
     collect_rarely()
     uvloop.run(serve(plan))
-
-
-if __name__ == "__main__":
-    main()

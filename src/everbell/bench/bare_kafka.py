@@ -1,7 +1,6 @@
-"""The bare work of Kafka, in a process of its own: fill a topic, or read it and write each record to another.
+"""The bare work of Kafka, in its own process: fill a topic, or copy each record of it to another.
 
-The loop does what any consumer that passes records on with care does: an idempotent producer, all in-sync replicas, a
-report for each record.
+The loop is that of any careful consumer: an idempotent producer, all in-sync replicas, a report for each record.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Passing:
         self.done += 1
 
     def send(self, topic: str, value: bytes | None) -> None:
-        """Send a record, and fetch reports when there is no room for it."""
+        """Send a record; fetch reports while the queue is full."""
         while True:
             try:
                 self.producer.produce(topic, value, on_delivery=self.report)
@@ -58,7 +57,7 @@ def fill(plan: KafkaPlan) -> Sent:
 
 
 def pass_on(plan: KafkaPlan) -> Sent:
-    """Read a topic and write another."""
+    """Copy a topic to another."""
     passing = Passing(plan.brokers)
     consumer = Consumer(
         {
@@ -86,11 +85,6 @@ def pass_on(plan: KafkaPlan) -> Sent:
     return Sent(seconds, 0, passing.done, 0, cpu_s)
 
 
-def main() -> None:
-    """The process."""
+if __name__ == "__main__":
     plan = plan_told(KafkaPlan)
     say(pass_on(plan) if plan.group else fill(plan))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
-"""How late a bare timer is on this machine, in a process of its own that does nothing else.
+"""The lateness of a bare timer on this machine, in its own process that does nothing else.
 
-One timer at a time, for the next millisecond that has not come yet. What a machine that is shared with others adds to
-every lateness shows here.
+One timer at a time, for the next millisecond that has not come yet. It shows how much lateness a shared machine
+adds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ _BEGIN_NS = 10 * _NS_A_MS
 
 
 async def run(plan: TimersPlan) -> Lateness:
-    """Wait for each of the next milliseconds."""
     loop = asyncio.get_running_loop()
     late_ms: list[float] = []
     rung = asyncio.Event()
@@ -37,10 +36,5 @@ async def run(plan: TimersPlan) -> Lateness:
     return lateness_of(late_ms)
 
 
-def main() -> None:
-    """The process."""
-    say(uvloop.run(run(plan_told(TimersPlan))))
-
-
 if __name__ == "__main__":
-    main()
+    say(uvloop.run(run(plan_told(TimersPlan))))

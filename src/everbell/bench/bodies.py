@@ -1,6 +1,6 @@
-"""The events that are sent, with 300 bytes of payload unless a plan says otherwise.
+"""The events of a load, with 300 bytes of payload by default.
 
-Dues are random over a span or evenly spread over it.
+Due times are random over a span or evenly spread over it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NOISE = "".join(_noise.nonce().hex() for _ in range(0, _NOTES + 2 * PAYLOAD_BYT
 
 
 def payload(number: int, size: int = PAYLOAD_BYTES) -> dict[str, object]:
-    """A payload of so many bytes of JSON that does not compress well, as if it meant something."""
+    """A payload of `size` bytes of JSON that does not compress well, like a real one."""
     order: dict[str, object] = {"order": number, "customer": "c-4711", "note": ""}
     start = number % _NOTES
     order["note"] = _NOISE[start : start + size - len(msgspec.json.encode(order))]
@@ -31,12 +31,12 @@ def payload(number: int, size: int = PAYLOAD_BYTES) -> dict[str, object]:
 def lines_of(
     count: int, dues: Sequence[int], to: str, cron: str = "", payload_bytes: int = PAYLOAD_BYTES
 ) -> list[bytes]:
-    """So many events, each as a line of JSON; with an expression, they come again."""
+    """`count` events, each as a line of JSON; with an expression, they recur."""
     return [_line(number, due, to, cron, payload_bytes) for number, due in zip(range(count), dues, strict=True)]
 
 
 def requests_of(plan: LoadPlan) -> list[bytes]:
-    """The prepared requests of a plan, in the order in which they are to be sent."""
+    """The prepared requests of a plan, in the order of sending."""
     if plan.as_delivery:
         body = msgspec.json.encode([payload(number) for number in range(plan.batch)])
         return [request(plan.path, body)]

@@ -1,4 +1,4 @@
-"""Everbell on Cassandra: bulk ingest and the whole path, beside what a bare driver writes."""
+"""Everbell on Cassandra: bulk ingest and the whole path, beside the writes of a bare driver."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from contextlib import contextmanager
 from everbell.bench.dialogue import BenchFailed
 from everbell.bench.figures import Baseline, Figure
 from everbell.bench.goals import CASSANDRA_INGEST, CASSANDRA_WHOLE
-from everbell.bench.ingest import ingest_into
-from everbell.bench.plans import CopyPlan, Sent
-from everbell.bench.scene import PATIENCE_S, Scene, batches
-from everbell.bench.stage import Stage
+from everbell.bench.ingest import bare_rows, ingest_into
+from everbell.bench.scene import Scene, batches
 from everbell.bench.whole import in_process
 from everbell.errors import StoreError
 
@@ -21,20 +19,20 @@ _KEYSPACE = "everbell_bench"
 
 
 def cassandra(scene: Scene) -> list[Figure]:
-    """Into a keyspace of its own, which goes afterwards."""
+    """Into a keyspace of its own, which is removed afterwards."""
     with cassandra_stores(scene) as store:
         count, size = batches(scene.scale.whole)
-        bare = Baseline("a bare driver, the same rows", _bare(scene, store("bare"), count, size, finish=False).rate)
-        ingested = ingest_into(scene, CASSANDRA_INGEST, store("ingest"), (bare,), count, size)
-        both = Baseline(
-            "a bare driver, writing and deleting", _bare(scene, store("bare"), count, size, finish=True).rate
-        )
+        bare = bare_rows(scene, "Cassandra", count, size, finish=False, url=store("bare"))
+        baseline = Baseline("a bare driver, the same rows", bare.rate)
+        ingested = ingest_into(scene, CASSANDRA_INGEST, store("ingest"), (baseline,), count, size)
+        bare = bare_rows(scene, "Cassandra", count, size, finish=True, url=store("bare"))
+        both = Baseline("a bare driver, writing and deleting", bare.rate)
         return [ingested, in_process(scene, CASSANDRA_WHOLE, count, size, both, store("whole"))]
 
 
 @contextmanager
 def cassandra_stores(scene: Scene) -> Iterator[Callable[[str], str]]:
-    """Gives the URL of a store by its name; all of them go afterwards."""
+    """Gives the URL of a store by its name; all stores are removed afterwards."""
     if scene.cassandra is None:
         raise BenchFailed("name a cluster for it: --cassandra URL")
     url = re.sub(r"/[a-z0-9_]*(\?|$)", rf"/{_KEYSPACE}\1", scene.cassandra, count=0)
@@ -46,20 +44,14 @@ def cassandra_stores(scene: Scene) -> Iterator[Callable[[str], str]]:
         asyncio.run(_remove(url))
 
 
-def _bare(scene: Scene, url: str, count: int, size: int, *, finish: bool) -> Sent:
-    with Stage() as stage:
-        partner = stage.partner("everbell.bench.bare_cassandra", CopyPlan(url, count, size, finish))
-        return Sent(**partner.hear(10 * PATIENCE_S, scene.progress("bare Cassandra", count * size)))
-
-
 async def _remove(url: str) -> None:
     try:
-        from everbell.stores.cassandra_address import read_address
-        from everbell.stores.cassandra_link import Link
+        from everbell.stores.cassandra.address import read_address
+        from everbell.stores.cassandra.session import CassandraSession
     except ImportError as error:
         raise BenchFailed("Cassandra needs a driver: pip install 'everbell[cassandra]'") from error
     try:
-        link = Link(read_address(url.rstrip("?&")), keyspace=False, briefly=True)
+        link = CassandraSession(read_address(url.rstrip("?&")), keyspace=False, briefly=True)
         await link.run(f"DROP KEYSPACE IF EXISTS {_KEYSPACE}")
         await link.close()
     except StoreError as error:

@@ -1,6 +1,6 @@
-"""Events going out: to workers that pull, and over HTTP one at a time and a hundred at a time.
+"""Delivery to pulling workers, and over HTTP one event and a hundred events at a time.
 
-All events of a round are stored before the first is due, so what is measured is reading, delivering and finishing.
+All events of a round are stored before the first is due, so the figures cover reading, delivering and finishing.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from everbell.bench.dialogue import BenchFailed, Partner
 from everbell.bench.figures import Baseline, Figure, Goal, per_event_us
 from everbell.bench.goals import PULL, PUSH, PUSH_BATCH
 from everbell.bench.plans import Counted, LoadPlan, PullPlan, ReceiverOrder, ReceiverPlan, Sent
-from everbell.bench.scene import PATIENCE_S, TENANT, Scene, batches, load_plan, now_ms, rest_until, send
-from everbell.bench.stage import Stage
+from everbell.bench.scene import TENANT, Scene, batches, load_plan, now_ms, rest_until, send
+from everbell.bench.stage import BenchStage
 
 _LOADERS = 4
 _WORKERS = 4
 _LEASE_EVENTS = 500
 _BARE_CONNECTIONS = 64
-_LOAD_EVENTS_S = 25_000
-"""A cautious guess of how fast events come in, to be done before they are due."""
+_LOAD_EVENTS_S = 25_000  # A cautious estimate of ingest speed, so that events are stored before they are due.
 _NS_A_MS = 1_000_000
 _POLICIES = """\
 [defaults]
@@ -32,14 +31,13 @@ in_flight = {in_flight}
 def pull(scene: Scene) -> list[Figure]:
     """Workers that lease 500 events and acknowledge them, over HTTP."""
     count, size = batches(scene.scale.pull)
-    with Stage() as stage:
+    with BenchStage() as stage:
         server, port = stage.server(gateways=scene.few_gateways)
-        load = stage.partner("everbell.bench.load", load_plan(port, "queue:work", size, _LOADERS, due_from=now_ms()))
-        load.hear(PATIENCE_S)
+        load = stage.load(load_plan(port, "queue:work", size, _LOADERS, due_from=now_ms()))
         events = send(load, count, scene.progress("storing", count * size)).events
         path = f"/v1/tenants/{TENANT}/queues/work"
         workers = stage.partner("everbell.bench.pull", PullPlan("127.0.0.1", port, path, _WORKERS, _LEASE_EVENTS))
-        workers.hear(PATIENCE_S)
+        workers.hear()
         before = server.usage()
         done = send(workers, events, scene.progress("pulling", events))
         after = server.usage()
@@ -57,36 +55,34 @@ def push(scene: Scene) -> list[Figure]:
     ]
 
 
-def started_receiver(stage: Stage, *, lateness: bool) -> tuple[Partner, int]:
-    """A receiver, and its port."""
+def started_receiver(stage: BenchStage, *, lateness: bool) -> tuple[Partner, int]:
     receiver = stage.partner("everbell.bench.receiver", ReceiverPlan(lateness))
-    return receiver, receiver.hear(PATIENCE_S)["port"]
+    return receiver, receiver.hear()["port"]
 
 
 def received(receiver: Partner, order: ReceiverOrder, scene: Scene, what: str) -> dict[str, Counted]:
-    """Wait for what is expected; what came, by path."""
+    """Wait for the expected events; returns all arrivals by path."""
     receiver.tell(order)
-    told = receiver.hear(PATIENCE_S, scene.progress(what, sum(order.expect.values())))
+    told = receiver.hear(scene.progress(what, sum(order.expect.values())))
     return msgspec.convert(told, dict[str, Counted])
 
 
 def due_after_loading(events: int) -> int:
-    """An instant at which so many events will have been stored."""
+    """An instant at which `events` events will have been stored."""
     return now_ms() + 3_000 + events * 1_000 // _LOAD_EVENTS_S
 
 
 def _push(scene: Scene, goal: Goal, wanted: int, *, batch: int, in_flight: int) -> Figure:
     count, size = batches(wanted)
     events = count * size
-    with Stage() as stage:
+    with BenchStage() as stage:
         receiver, receiver_port = started_receiver(stage, lateness=False)
         server, port = stage.server(
             gateways=scene.few_gateways, config=_POLICIES.format(batch=batch, in_flight=in_flight)
         )
         due = due_after_loading(events)
         plan = load_plan(port, f"http://127.0.0.1:{receiver_port}/bell", size, _LOADERS, due_from=due)
-        load = stage.partner("everbell.bench.load", replace(plan, prepared=4))
-        load.hear(PATIENCE_S)
+        load = stage.load(replace(plan, prepared=4))
         send(load, count, scene.progress("storing", events))
         started_at = max(due, now_ms())
         rest_until(due)
@@ -101,10 +97,9 @@ def _push(scene: Scene, goal: Goal, wanted: int, *, batch: int, in_flight: int) 
 
 
 def _bare_rate(scene: Scene, events: int, batch: int) -> float:
-    with Stage() as stage:
+    with BenchStage() as stage:
         _, port = started_receiver(stage, lateness=False)
         plan = LoadPlan("127.0.0.1", port, "/bare", "", batch, _BARE_CONNECTIONS, 0, 1, as_delivery=True)
-        load = stage.partner("everbell.bench.load", plan)
-        load.hear(PATIENCE_S)
+        load = stage.load(plan)
         sent: Sent = send(load, max(events // batch, 1), scene.progress(f"a bare client, {batch} a POST", events))
     return sent.rate

@@ -1,6 +1,6 @@
-"""How the processes of a benchmark talk: lines of JSON, plans going down, results coming up.
+"""The dialogue between the processes of a benchmark: lines of JSON, plans down and results up.
 
-Every process ends when its standard input does, so none outlives whoever started it.
+Every process ends when its standard input does, so none outlives its parent.
 """
 
 from __future__ import annotations
@@ -19,19 +19,22 @@ from everbell.errors import EverbellError
 
 T = TypeVar("T")
 
+PATIENCE_S = 60.0
+"""How long a process may be silent before a measurement is given up."""
+
 
 class BenchFailed(EverbellError):
-    """A measurement could not be made."""
+    """A measurement failed."""
 
 
 def say(thing: object) -> None:
-    """Send a result to whoever started this process."""
+    """Send a result to the parent process."""
     sys.stdout.buffer.write(msgspec.json.encode(thing) + b"\n")
     sys.stdout.buffer.flush()
 
 
 def plan_told(kind: type[T]) -> T:
-    """The plan: the first line of standard input. Nothing behind it is read, for that is for `lines_told`."""
+    """The plan: the first line of standard input. Later lines are left for `lines_told`."""
     with open(0, "rb", buffering=0, closefd=False) as told:
         return msgspec.json.decode(told.readline(), type=kind)
 
@@ -46,7 +49,7 @@ async def lines_told() -> AsyncIterator[bytes]:
 
 
 class Partner:
-    """A process of the benchmark: `module` is run with the plan as its first line."""
+    """A process of the benchmark: `module` runs with the plan as its first line."""
 
     def __init__(self, module: str, plan: object) -> None:
         self._module = module
@@ -55,7 +58,7 @@ class Partner:
             [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            process_group=0,  # Ctrl-C is for whoever started it, and ends it from there.
+            process_group=0,  # Ctrl-C goes to the parent only, which ends this process.
         )
         self.tell(plan)
 
@@ -64,16 +67,18 @@ class Partner:
         return self.process.pid
 
     def tell(self, thing: object) -> None:
-        """Send it a line."""
+        """Send a line to the process."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(msgspec.json.encode(thing) + b"\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            raise BenchFailed(f"{self._module} ended before it was told everything") from None
+            raise BenchFailed(f"{self._module} ended before it had read everything") from None
 
-    def hear(self, patience_s: float, on_progress: Callable[[int], None] = lambda done: None) -> dict[str, Any]:
-        """Its next line that is not about progress. Raises `BenchFailed` when none comes for so long."""
+    def hear(
+        self, on_progress: Callable[[int], None] = lambda done: None, patience_s: float = PATIENCE_S
+    ) -> dict[str, Any]:
+        """The next line that is not about progress. Raises `BenchFailed` if no line comes within `patience_s`."""
         while True:
             heard: dict[str, Any] = msgspec.json.decode(self._line(patience_s))
             if heard.keys() != {"done"}:
@@ -81,7 +86,6 @@ class Partner:
             on_progress(heard["done"])
 
     def end(self) -> None:
-        """End it. It has nothing to lose."""
         self.process.kill()
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
@@ -102,10 +106,10 @@ class Partner:
         reading = self.process.stdout.fileno()
         while b"\n" not in self._rest:
             if not select.select([reading], [], [], patience_s)[0]:
-                raise BenchFailed(f"{self._module} said nothing for {patience_s:g} s")
+                raise BenchFailed(f"{self._module} was silent for {patience_s:g} s")
             piece = os.read(reading, 1 << 16)
             if not piece:
-                raise BenchFailed(f"{self._module} ended with code {self.process.wait()}; what it said is above")
+                raise BenchFailed(f"{self._module} ended with code {self.process.wait()}; its messages are above")
             self._rest += piece
         line, _, self._rest = self._rest.partition(b"\n")
         return line

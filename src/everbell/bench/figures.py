@@ -20,11 +20,11 @@ class Lateness(Struct, frozen=True):
     p99_ms: float
     max_ms: float
     earliest_ms: float
-    """Below zero if one came early, which must never be."""
+    """Below zero if an event came early, which must never happen."""
 
 
 class Goal(Struct, frozen=True):
-    """What a figure has to reach, and what it should."""
+    """The required and the desired value of a figure."""
 
     work: str
     unit: str
@@ -33,12 +33,16 @@ class Goal(Struct, frozen=True):
     more_is_better: bool = True
 
     def verdict(self, value: float) -> Verdict:
-        """How a value stands to the goal; nothing where there is none."""
+        """Compare a value with the goal; empty without a goal."""
         if self.aim is not None and self._reaches(value, self.aim):
             return "aim"
         if self.at_least is None:
             return ""
         return "ok" if self._reaches(value, self.at_least) else "below"
+
+    def titled(self, **titles: str) -> Goal:
+        """The goal with the placeholders of its title filled in."""
+        return replace(self, work=self.work.format(**titles))
 
     def _reaches(self, value: float, wanted: float) -> bool:
         return value >= wanted if self.more_is_better else value <= wanted
@@ -52,33 +56,33 @@ class Baseline(Struct, frozen=True):
 
 
 class Figure(Struct, frozen=True):
-    """One measured value, with all that belongs to it."""
+    """One measured value and its details."""
 
     goal: Goal
     value: float
     baselines: tuple[Baseline, ...] = ()
-    """The first is the one that the value is compared with."""
+    """The ratio is to the first one."""
     cpu_us: float | None = None
-    """CPU time of the server's processes for an event."""
+    """CPU time of the server's processes per event."""
     rss_mb: float | None = None
     lateness: Lateness | None = None
     notes: tuple[str, ...] = ()
     rounds: tuple[float, ...] = ()
-    """The values of all rounds, in order, where there was more than one; the best is `value`."""
+    """The values of all rounds in order, if there were several; `value` is the best."""
 
     @property
     def ratio(self) -> float | None:
-        """The share of the bare work's speed that is left."""
+        """The value relative to the bare work."""
         if not self.baselines or not self.baselines[0].value:
             return None
         return self.value / self.baselines[0].value
 
 
 def best_of(figures: Sequence[Figure]) -> list[Figure]:
-    """One figure for each goal: the best round, which knows of the others.
+    """One figure for each goal: the best round, with the values of the others.
 
-    What others do to a machine makes a figure worse and never better, so the best round says most of the program; how
-    far the rounds are apart says how much the machine was its own.
+    Other work on the machine makes a figure worse and never better, so the best round says most about the program.
+    The spread of the rounds shows how undisturbed the machine was.
     """
     rounds: dict[Goal, list[Figure]] = {}
     for figure in figures:
@@ -99,11 +103,10 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 
 def lateness_of(late_ms: Sequence[float]) -> Lateness:
-    """Sum up single latenesses; there is at least one."""
+    """Summarise latenesses; there is at least one."""
     ordered = sorted(late_ms)
     return Lateness(len(ordered), percentile(ordered, 0.5), percentile(ordered, 0.99), ordered[-1], ordered[0])
 
 
 def per_event_us(cpu_s: float, events: int) -> float:
-    """CPU seconds, shared out."""
     return cpu_s * 1e6 / max(events, 1)

@@ -1,4 +1,4 @@
-"""What Everbell sets out to reach on a machine of 2 cores."""
+"""The goals on a machine of 2 cores."""
 
 from __future__ import annotations
 

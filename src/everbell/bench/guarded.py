@@ -1,6 +1,6 @@
-"""What access keys, quotas and signatures cost together: the same events in and out, with and without them.
+"""The cost of access keys, quotas and signatures together: the same events in and out, with and without them.
 
-Both ways are taken in turns, and the best round of each counts, so that a machine with moods does not decide.
+Both variants alternate, and the best round of each counts, so that other load on the machine does not decide.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from everbell.bench.delivery import received, started_receiver
 from everbell.bench.figures import Baseline, Figure, per_event_us
 from everbell.bench.goals import GUARDED, GUARDED_SHARE
 from everbell.bench.plans import ReceiverOrder
-from everbell.bench.scene import PATIENCE_S, Scene, load_plan, now_ms, send
-from everbell.bench.stage import Stage
+from everbell.bench.scene import Scene, load_plan, now_ms, send
+from everbell.bench.stage import BenchStage
 from everbell.clock import wall_ns
 
 _CONNECTIONS = 64
@@ -37,7 +37,7 @@ class _Round(Struct, frozen=True):
 
 
 def guarded(scene: Scene) -> list[Figure]:
-    """A POST an event, due at once, delivered by a POST: everything that is checked is checked for each event alone."""
+    """One POST per event, due at once, delivered by a POST: every check happens for each event."""
     with_all: list[_Round] = []
     without: list[_Round] = []
     for _ in range(_ROUNDS):
@@ -46,7 +46,7 @@ def guarded(scene: Scene) -> list[Figure]:
     best, bare = max(with_all, key=_rate), max(without, key=_rate)
     baseline = Baseline("the same without any of them", bare.rate)
     rounds = f"rounds: with {_listed(with_all)}; without {_listed(without)}"
-    # Other work on the machine decides about rates more than a tenth of CPU time does, so that is compared, too.
+    # Other work on the machine changes rates by more than a tenth, so CPU time is compared, too.
     least_us, bare_us = (min(each.cpu_us for each in all_rounds) for all_rounds in (with_all, without))
     cost = f"with them {least_us:.1f} µs CPU an event, without {bare_us:.1f}, the least of all rounds"
     return [
@@ -57,7 +57,7 @@ def guarded(scene: Scene) -> list[Figure]:
 
 def _round(scene: Scene, *, guards: bool) -> _Round:
     events = scene.scale.guarded
-    with Stage() as stage:
+    with BenchStage() as stage:
         receiver, receiver_port = started_receiver(stage, lateness=False)
         directory = stage.directory()
         key = directory / "key"
@@ -66,8 +66,7 @@ def _round(scene: Scene, *, guards: bool) -> _Round:
         )
         token = _token(key) if guards else ""
         plan = load_plan(port, f"http://127.0.0.1:{receiver_port}/bell", 1, _CONNECTIONS, due_from=now_ms())
-        load = stage.partner("everbell.bench.load", replace(plan, prepared=_PREPARED, token=token))
-        load.hear(PATIENCE_S)
+        load = stage.load(replace(plan, prepared=_PREPARED, token=token))
         warm = max(events // _WARM_UP, 1)
         send(load, warm, lambda done: None)
         received(receiver, ReceiverOrder({"/bell": warm}), scene, "warming up")

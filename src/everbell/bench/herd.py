@@ -1,4 +1,4 @@
-"""A herd: very many events of one tenant due in the same second, while another tenant goes on with its own."""
+"""A herd: very many events of one tenant due in the same second, while another tenant continues as usual."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from everbell.bench.delivery import due_after_loading, received, started_receive
 from everbell.bench.figures import Baseline, Figure, Lateness, per_event_us
 from everbell.bench.goals import CALM, HERD
 from everbell.bench.plans import LoadPlan, ReceiverOrder
-from everbell.bench.scene import PATIENCE_S, Scene, batches, load_plan, now_ms, rest_until, send
-from everbell.bench.stage import Stage
+from everbell.bench.scene import Scene, batches, load_plan, now_ms, rest_until, send
+from everbell.bench.stage import BenchStage
 from everbell.bench.usage import family_of, forget_peak
 
 _LOADERS = 4
 _CALM_A_SECOND = 200
 _CALM_BEFORE_MS = 3_000
+# A cautious estimate of the herd's delivery speed, which decides for how long the other tenant has events.
 _DELIVERED_S = 20_000
-"""A cautious guess of how fast a herd goes out: so long the other tenant has events."""
 _NS_A_MS = 1_000_000
 _POLICIES = """\
 [tenants.herd]
@@ -29,7 +29,7 @@ def herd(scene: Scene) -> list[Figure]:
     """The other tenant's events arrive by single POSTs, 200 a second, before the herd and during it."""
     count, size = batches(scene.scale.herd)
     events = count * size
-    with Stage() as stage:
+    with BenchStage() as stage:
         crowded, crowded_port = started_receiver(stage, lateness=False)
         receiver, receiver_port = started_receiver(stage, lateness=True)
         server, port = stage.server(gateways=scene.few_gateways, config=_POLICIES)
@@ -37,8 +37,7 @@ def herd(scene: Scene) -> list[Figure]:
         due = due_after_loading(events) + _CALM_BEFORE_MS + 2_000
         to = f"http://127.0.0.1:{crowded_port}/herd"
         plan = load_plan(port, to, size, _LOADERS, tenant="herd", due_from=due, due_span_ms=1_000)
-        load = stage.partner("everbell.bench.load", replace(plan, prepared=8))
-        load.hear(PATIENCE_S)
+        load = stage.load(replace(plan, prepared=8))
         send(load, count, scene.progress("storing the herd", events))
         before_from = max(due - _CALM_BEFORE_MS, 0)
         before_count = _schedule_calm(stage, port, f"{url}/before", before_from, _CALM_BEFORE_MS)
@@ -61,7 +60,7 @@ def herd(scene: Scene) -> list[Figure]:
     )
     if spare_ms < _CALM_BEFORE_MS:
         notes += ("storing was slower than expected: the other tenant's events were not all stored in time",)
-    goal = replace(HERD, work=HERD.work.format(count=f"{events:,}"))
+    goal = HERD.titled(count=f"{events:,}")
     cpu_us = per_event_us(after.cpu_s - used.cpu_s, events)
     return [
         Figure(goal, events / seconds, (), cpu_us, after.peak_bytes / 1e6, notes=notes),
@@ -75,10 +74,9 @@ def _calm_figure(before: Lateness, meanwhile: Lateness) -> Figure:
     return Figure(CALM, meanwhile.p99_ms, (baseline,), lateness=meanwhile, notes=notes)
 
 
-def _schedule_calm(stage: Stage, port: int, to: str, due_from: int, span_ms: int) -> int:
+def _schedule_calm(stage: BenchStage, port: int, to: str, due_from: int, span_ms: int) -> int:
     count = max(span_ms * _CALM_A_SECOND // 1_000, 1)
     plan: LoadPlan = load_plan(port, to, count, 1, tenant="calm", due_from=due_from, due_span_ms=span_ms)
-    load = stage.partner("everbell.bench.load", replace(plan, in_order=True, prepared=1))
-    load.hear(PATIENCE_S)
+    load = stage.load(replace(plan, in_order=True, prepared=1))
     send(load, 1, lambda done: None)
     return count

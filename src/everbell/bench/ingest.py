@@ -1,4 +1,4 @@
-"""Taking events in: batches and single events over HTTP, durable when answered, beside bare RocksDB and bare HTTP."""
+"""Ingest: batches and single events over HTTP, durable when answered, beside bare RocksDB and bare HTTP."""
 
 from __future__ import annotations
 
@@ -6,37 +6,42 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from everbell.bench.dialogue import PATIENCE_S
 from everbell.bench.figures import Baseline, Figure, Goal, per_event_us
 from everbell.bench.goals import INGEST, SINGLE
-from everbell.bench.plans import BareHttpPlan, LoadPlan, Sent, StorePlan
-from everbell.bench.scene import HOUR_MS, PATIENCE_S, Scene, batches, load_plan, now_ms, send
-from everbell.bench.stage import Stage
+from everbell.bench.plans import BareHttpPlan, LoadPlan, RowsPlan, Sent
+from everbell.bench.scene import HOUR_MS, Scene, batches, load_plan, now_ms, send
+from everbell.bench.stage import BenchStage
 
 _BULK_CONNECTIONS = 4
+# For a store in another process: enough requests must be in flight for the next group while one is written.
 _FAR_CONNECTIONS = 8
-"""To a store in another process: while it writes one group, the next comes in, for which there have to be enough."""
 _SINGLE_CONNECTIONS = 64
 _SINGLES_PREPARED = 1_000
+# Divisor of the warm-up before the clock starts, which excludes imports and empty caches from the figure.
 _WARM_UP = 20
-"""The first part in so many is sent before the clock starts: imports and caches are not what is measured."""
+
+_BARE = {
+    "RocksDB": "everbell.bench.bare_store",
+    "PostgreSQL": "everbell.bench.bare_postgres",
+    "Cassandra": "everbell.bench.bare_cassandra",
+}
 
 
 def ingest(scene: Scene) -> list[Figure]:
     """Bulk requests of a thousand events."""
     count, size = batches(scene.scale.ingest)
     tries = [_try(scene, gateways, count, size, _BULK_CONNECTIONS) for gateways in _choices(scene)]
-    with Stage() as stage:
-        bare = bare_store(stage, scene, count, size, finish=False)
+    bare = bare_rows(scene, "RocksDB", count, size, finish=False)
     return [_better(tries, INGEST, (Baseline("bare RocksDB, the same rows, synced", bare.rate),))]
 
 
 def ingest_into(scene: Scene, goal: Goal, store: str, baselines: tuple[Baseline, ...], count: int, size: int) -> Figure:
-    """The same into another store, by a server without gateways unless told otherwise."""
+    """Ingest into another store, by a server without gateways by default."""
     return _better([_try(scene, scene.few_gateways, count, size, _FAR_CONNECTIONS, store)], goal, baselines)
 
 
 def single(scene: Scene) -> list[Figure]:
-    """A POST an event."""
     count = scene.scale.single
     tries = [_try(scene, gateways, count, 1, _SINGLE_CONNECTIONS) for gateways in _choices(scene)]
     bare = Baseline("our HTTP server with a constant answer", _bare_http(scene, "server", count))
@@ -44,15 +49,16 @@ def single(scene: Scene) -> list[Figure]:
     return [_better(tries, SINGLE, (bare, least))]
 
 
-def bare_store(stage: Stage, scene: Scene, count: int, size: int, *, finish: bool) -> Sent:
-    """The same rows into bare RocksDB."""
-    directory = stage.directory()
-    partner = stage.partner("everbell.bench.bare_store", StorePlan(str(directory / "bare"), count, size, finish))
-    return Sent(**partner.hear(10 * PATIENCE_S, scene.progress("bare RocksDB", count * size)))
+def bare_rows(scene: Scene, name: str, count: int, size: int, *, finish: bool, url: str = "") -> Sent:
+    """The same rows, written by a bare driver into a new RocksDB or at the URL of a server."""
+    with BenchStage() as stage:
+        plan = RowsPlan(url or str(stage.directory() / "bare"), count, size, finish)
+        partner = stage.partner(_BARE[name], plan)
+        return Sent(**partner.hear(scene.progress(f"bare {name}", count * size), 10 * PATIENCE_S))
 
 
 class _Try:
-    """One way of running the server, and what it brought."""
+    """One configuration of the server, and its result."""
 
     def __init__(self, gateways: int, sent: Sent, cpu_us: float, rss_mb: float) -> None:
         self.gateways = gateways
@@ -73,11 +79,10 @@ def _choices(scene: Scene) -> list[int]:
 
 
 def _try(scene: Scene, gateways: int, count: int, size: int, connections: int, store: str = "") -> _Try:
-    with Stage() as stage:
+    with BenchStage() as stage:
         server, port = stage.server(gateways=gateways, store=store)
         plan = load_plan(port, "queue:later", size, connections, due_from=now_ms() + HOUR_MS, due_span_ms=HOUR_MS)
-        load = stage.partner("everbell.bench.load", _prepared(plan))
-        load.hear(PATIENCE_S)
+        load = stage.load(_prepared(plan))
         send(load, max(count // _WARM_UP, 1), lambda done: None)
         before = server.usage()
         sent = send(load, count, scene.progress(f"{size} a request, {gateways} gateways", count * size))
@@ -96,11 +101,10 @@ def _better(tries: list[_Try], goal: Goal, baselines: tuple[Baseline, ...]) -> F
 
 
 def _bare_http(scene: Scene, kind: Literal["server", "protocol"], count: int) -> float:
-    with Stage() as stage:
+    with BenchStage() as stage:
         partner = stage.partner("everbell.bench.bare_http", BareHttpPlan(kind))
-        port = partner.hear(PATIENCE_S)["port"]
+        port = partner.hear()["port"]
         plan = load_plan(port, "queue:later", 1, _SINGLE_CONNECTIONS, due_from=now_ms(), due_span_ms=HOUR_MS)
-        load = stage.partner("everbell.bench.load", _prepared(plan))
-        load.hear(PATIENCE_S)
+        load = stage.load(_prepared(plan))
         sent = send(load, count, scene.progress(f"bare HTTP, {kind}", count))
     return sent.rate

@@ -1,6 +1,6 @@
 """From Kafka through RocksDB to Kafka, beside a bare loop that reads and writes the same records, in the same run.
 
-How far the server is, the end of the topic that it writes to says: `/metrics` through a gateway is a second old.
+Progress is read from the end of the output topic, because `/metrics` through a gateway is up to a second old.
 """
 
 from __future__ import annotations
@@ -10,34 +10,33 @@ from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException
 from time import perf_counter
 
-from everbell.bench.dialogue import BenchFailed
+from everbell.bench.dialogue import PATIENCE_S, BenchFailed
 from everbell.bench.figures import Baseline, Figure, per_event_us
 from everbell.bench.goals import KAFKA
 from everbell.bench.plans import KafkaPlan, Sent
-from everbell.bench.scene import PATIENCE_S, Scene, now_ms, rest
-from everbell.bench.stage import Server, Stage
+from everbell.bench.scene import Scene, now_ms, rest
+from everbell.bench.stage import BenchStage, Server
 
 _IN, _OUT, _BARE, _REFUSED = "everbell-bench-in", "everbell-bench-out", "everbell-bench-bare", "everbell-bench-refused"
 _TOPICS = (_IN, _OUT, _BARE, _REFUSED)
 _GROUP, _BARE_GROUP = "everbell-bench", "everbell-bench-bare"
 _PARTITIONS = 4
-_GATEWAYS = 1
-"""What reads and what stores and sends have a core each."""
+_GATEWAYS = 1  # So that reading, and storing and sending, have a core each.
 _LOOK_S = 0.05
 _ASK_S = 0.2
 
 CountWritten = Callable[[str], int]
-"""How many records there are in a topic."""
+"""The number of records in a topic."""
 
 
 def kafka(scene: Scene) -> list[Figure]:
-    """A topic is filled first; then both read it from its beginning to its end."""
+    """A topic is filled first; then both read it from beginning to end."""
     if scene.kafka is None:
         raise BenchFailed("name brokers for it: --kafka HOST:PORT")
     brokers = scene.kafka.removeprefix("kafka://")
     count = scene.scale.whole
     gateways = _GATEWAYS if scene.gateways is None else scene.gateways
-    with _topics(brokers) as written, Stage() as stage:
+    with _topics(brokers) as written, BenchStage() as stage:
         _run(stage, scene, "filling a topic", KafkaPlan(brokers, _IN, f"kafka://{_OUT}", count, due_at=now_ms()))
         bare = _run(stage, scene, "bare Kafka", KafkaPlan(brokers, _IN, _BARE, count, _BARE_GROUP))
         config = f'kafka_brokers = "{brokers}"\nkafka_topics = "{_IN}"\nkafka_group = "{_GROUP}"\n'
@@ -51,13 +50,13 @@ def kafka(scene: Scene) -> list[Figure]:
     return [Figure(KAFKA, events / seconds, (baseline,), per_event_us(cpu_s, events), rss_mb, notes=notes)]
 
 
-def _run(stage: Stage, scene: Scene, what: str, plan: KafkaPlan) -> Sent:
+def _run(stage: BenchStage, scene: Scene, what: str, plan: KafkaPlan) -> Sent:
     partner = stage.partner("everbell.bench.bare_kafka", plan)
-    return Sent(**partner.hear(PATIENCE_S, scene.progress(what, plan.events)))
+    return Sent(**partner.hear(scene.progress(what, plan.events)))
 
 
 def _watched(server: Server, written: CountWritten, scene: Scene, count: int) -> tuple[int, float, float]:
-    """From the first records that came out to the last: how many, in how many seconds, and the server's CPU time."""
+    """From the first output record to the last: the number of records, the seconds, and the server's CPU seconds."""
     tell = scene.progress("from Kafka to Kafka", count)
     first = _wait(lambda: written(_OUT), 1, _LOOK_S)
     start, cpu_s = perf_counter(), server.usage().cpu_s
@@ -66,7 +65,7 @@ def _watched(server: Server, written: CountWritten, scene: Scene, count: int) ->
 
 
 def _wait(look: Callable[[], int], count: int, pause_s: float, tell: Callable[[int], None] = lambda done: None) -> int:
-    """Look until there are so many; returns how many there are then."""
+    """Poll until the number is reached; returns the last number."""
     before, changed_s = -1, perf_counter()
     while (done := look()) < count:
         if done != before:
@@ -79,7 +78,7 @@ def _wait(look: Callable[[], int], count: int, pause_s: float, tell: Callable[[i
 
 
 def _delivered(port: int) -> int:
-    """Events whose delivery is stored, as the server says."""
+    """Events with a stored delivery, by the server's metrics."""
     connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     try:
         connection.request("GET", "/metrics")
@@ -94,7 +93,7 @@ def _delivered(port: int) -> int:
 
 @contextmanager
 def _topics(brokers: str) -> Iterator[CountWritten]:
-    """Topics of our own, which go afterwards; and how many records are in one."""
+    """Create topics and remove them afterwards; yields a function that counts the records of one."""
     try:
         from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
         from confluent_kafka.admin import AdminClient
@@ -111,7 +110,7 @@ def _topics(brokers: str) -> Iterator[CountWritten]:
         try:
             known[topic] = sum(watcher.get_watermark_offsets(place, PATIENCE_S)[1] for place in places)
         except KafkaException as error:
-            # A busy broker may change the leaders of its partitions, and those of new ones take a moment to be known.
+            # A busy broker may change partition leaders, and the leaders of new partitions take a moment to be known.
             if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
                 raise
         return known.get(topic, 0)

@@ -1,9 +1,9 @@
-"""Lateness at 10,000 due a second, by the clock of whoever receives: a handler in process, a receiver over HTTP.
+"""Lateness at 10,000 due events a second, by the receiver's clock: a handler in process, a receiver over HTTP.
 
-Beside each, how late a bare timer was right before: on a machine that is shared with others that is much of it.
+The figure of a bare timer, measured right before, shows how much of it a shared machine adds.
 
-Over HTTP the same rate begins half a second before: connections to the receiver are made then, a hundred of them, and
-what that does to lateness is told apart.
+Over HTTP the same rate begins half a second before: a hundred connections to the receiver are made then, and the
+lateness of that time is reported separately.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from everbell.bench.dialogue import BenchFailed
 from everbell.bench.figures import Baseline, Figure, Goal, Lateness, per_event_us
 from everbell.bench.goals import LATE_HANDLER, LATE_HTTP
 from everbell.bench.plans import LoadPlan, ProgramOrder, ReceiverOrder, TimersPlan
-from everbell.bench.scene import PATIENCE_S, Scene, batches, load_plan, rest_until, send
-from everbell.bench.stage import Stage
+from everbell.bench.scene import Scene, batches, load_plan, rest_until, send
+from everbell.bench.stage import BenchStage
 from everbell.bench.usage import usage_of
 from everbell.bench.whole import finished, started_program
 
@@ -36,11 +36,10 @@ def late(scene: Scene) -> list[Figure]:
 def _in_process(scene: Scene) -> Figure:
     count, size = batches(scene.scale.late)
     bare = _bare(scene)
-    with Stage() as stage:
+    with BenchStage() as stage:
         program, port = started_program(stage)
         plan = _plan(port, "handler:bench", count, size)
-        load = stage.partner("everbell.bench.load", plan)
-        load.hear(PATIENCE_S)
+        load = stage.load(plan)
         send(load, count, scene.progress("storing", count * size))
         rest_until(plan.due_from)
         before = usage_of([program.pid])
@@ -54,7 +53,7 @@ def _over_http(scene: Scene) -> Figure:
     count, size = batches(scene.scale.late)
     events = count * size
     bare = _bare(scene)
-    with Stage() as stage:
+    with BenchStage() as stage:
         receiver, receiver_port = started_receiver(stage, lateness=True)
         server, port = stage.server(gateways=scene.few_gateways)
         plan = _plan(port, f"http://127.0.0.1:{receiver_port}/bell", count, size)
@@ -64,8 +63,7 @@ def _over_http(scene: Scene) -> Figure:
             due_from=plan.due_from - few * few_size * 1_000 // _RATE_S,
         )
         for loaded, requests in ((first, few), (plan, count)):
-            load = stage.partner("everbell.bench.load", loaded)
-            load.hear(PATIENCE_S)
+            load = stage.load(loaded)
             send(load, requests, scene.progress("storing", requests * loaded.batch))
         rest_until(plan.due_from)
         before = server.usage()
@@ -78,9 +76,9 @@ def _over_http(scene: Scene) -> Figure:
 
 def _bare(scene: Scene) -> Lateness:
     milliseconds = min(_BARE_MS, scene.scale.late)
-    with Stage() as stage:
+    with BenchStage() as stage:
         timers = stage.partner("everbell.bench.bare_timers", TimersPlan(milliseconds))
-        return msgspec.convert(timers.hear(PATIENCE_S, scene.progress("bare timers", milliseconds)), Lateness)
+        return msgspec.convert(timers.hear(scene.progress("bare timers", milliseconds)), Lateness)
 
 
 def _plan(port: int, to: str, count: int, size: int) -> LoadPlan:
@@ -92,7 +90,7 @@ def _plan(port: int, to: str, count: int, size: int) -> LoadPlan:
 
 def _figure(goal: Goal, lateness: Lateness | None, bare: Lateness, cpu_us: float, rss_bytes: int) -> Figure:
     if lateness is None:
-        raise BenchFailed("nothing arrived whose lateness could be told")
+        raise BenchFailed("no event with a known lateness arrived")
     notes = (
         f"{lateness.count:,} events, {_earliness(lateness)}",
         f"bare timers: p50 {bare.p50_ms:.2f} ms, at most {bare.max_ms:.1f} ms",

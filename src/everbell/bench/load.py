@@ -1,8 +1,8 @@
-"""The load generator, a process of its own: `python -m everbell.bench.load`.
+"""The load generator, in its own process: `python -m everbell.bench.load`.
 
-Its plan comes as the first line of its standard input. It builds what it will send, says that it is ready, and then
-sends as many requests as each further line says, telling now and then how far it is, and at the end what came of it.
-Events have no ids of their own, so the same prepared requests can be sent again and again.
+The first line of standard input is its plan. It prepares the requests and reports that it is ready. Each further
+line is a number of requests to send; it reports progress and finally the result. Events have no ids of their own, so
+the prepared requests can be repeated.
 """
 
 from __future__ import annotations
@@ -21,15 +21,12 @@ _TELL_S = 0.2
 
 
 class Load:
-    """Sends one plan."""
-
     def __init__(self, plan: LoadPlan) -> None:
         self._plan = plan
         self._requests = requests_of(plan)
         self._place = -1
 
     async def send(self, count: int) -> Sent:
-        """Send `count` requests over all connections."""
         plan, requests = self._plan, self._requests
         connections = min(plan.connections, count)
         left = count - connections
@@ -62,13 +59,8 @@ class Load:
         return requests[place]
 
 
-def main() -> None:
-    """The process."""
+if __name__ == "__main__":
     load = Load(plan_told(LoadPlan))
     say({"ready": True})
     while line := sys.stdin.buffer.readline():
         say(uvloop.run(load.send(int(line))))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""What the processes of a benchmark are told to do, and what they answer."""
+"""The plans for the processes of a benchmark, and their answers."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from msgspec import Struct
 from everbell.bench.figures import Lateness
 
 PAYLOAD_BYTES = 300
-"""As in the figures that others publish."""
+"""The size in published figures of other schedulers."""
 
 
 class LoadPlan(Struct, frozen=True):
-    """What a load generator sends: batches of events, single events, or a body that is no event at all."""
+    """The requests of a load generator: batches of events, single events, or bodies that are no events."""
 
     host: str
     port: int
     path: str
     to: str
     batch: int
-    """Events in a request; 1: a POST an event."""
+    """Events in a request; 1: one POST per event."""
     connections: int
     due_from: int
-    """The first due time; dues are random over the span that follows."""
+    """The first due time; due times are random over the span that follows."""
     due_span_ms: int
     in_order: bool = False
-    """Dues are spread evenly and sent in due order, each prepared request once."""
+    """Due times are spread evenly, and requests are sent in due order, each prepared request once."""
     prepared: int = 32
-    """How many different requests are built."""
+    """The number of different requests."""
     as_delivery: bool = False
-    """Send bare payloads, as a client that delivers would, instead of events."""
+    """Send bare payloads, as a delivering client would, instead of events."""
     cron: str = ""
-    """Events come again by this expression."""
+    """Events recur by this expression."""
     token: str = ""
-    """An access key to show with every request."""
+    """An access key for every request."""
     payload_bytes: int = PAYLOAD_BYTES
 
 
 class Sent(Struct, frozen=True):
-    """What came of one round of load."""
+    """The result of one round of load."""
 
     seconds: float
     requests: int
@@ -54,7 +54,7 @@ class Sent(Struct, frozen=True):
 
 
 class PullPlan(Struct, frozen=True):
-    """How workers pull."""
+    """Pulling workers."""
 
     host: str
     port: int
@@ -64,21 +64,21 @@ class PullPlan(Struct, frozen=True):
 
 
 class ReceiverPlan(Struct, frozen=True):
-    """What a receiver notes of what it gets: always how many, and how late if that is asked for."""
+    """A receiver, which counts events and records their lateness on request."""
 
     lateness: bool = False
 
 
 class ReceiverOrder(Struct, frozen=True):
-    """Wait until so many events have arrived, by path; then report, and start counting anew."""
+    """Wait until this many events have arrived, by path; then report, and count anew."""
 
     expect: dict[str, int]
     until_ns: int | None = None
-    """Lateness counts only what arrived up to this time."""
+    """Lateness counts only events that arrived up to this time."""
 
 
 class Counted(Struct, frozen=True):
-    """What a receiver reports of one path."""
+    """A receiver's report on one path."""
 
     count: int
     first_ns: int
@@ -93,31 +93,22 @@ class BareHttpPlan(Struct, frozen=True):
 
 
 class TimersPlan(Struct, frozen=True):
-    """Wait for so many milliseconds, each by a timer."""
+    """Wait for a number of milliseconds, each by a timer."""
 
     milliseconds: int
 
 
-class StorePlan(Struct, frozen=True):
-    """Batches of rows for a bare RocksDB; `finish` deletes each batch again, as delivered events are."""
+class RowsPlan(Struct, frozen=True):
+    """Batches of rows for a bare store in a directory or at a URL; `finish` deletes each batch after it was written."""
 
-    directory: str
-    batches: int
-    size: int
-    finish: bool = False
-
-
-class CopyPlan(Struct, frozen=True):
-    """Batches of rows for a bare PostgreSQL; `finish` deletes each batch again."""
-
-    url: str
+    place: str
     batches: int
     size: int
     finish: bool = False
 
 
 class KafkaPlan(Struct, frozen=True):
-    """Write so many events that are for a target into a topic; with a group, pass a topic on to another one."""
+    """Write events for a target into a topic; with a group, copy a topic to another one."""
 
     brokers: str
     topic: str
@@ -134,7 +125,7 @@ class ProgramPlan(Struct, frozen=True):
 
 
 class ProgramOrder(Struct, frozen=True):
-    """Take in so many batches in process, or wait for so many events in all that come over HTTP; then report."""
+    """Schedule batches in process, or expect events over HTTP; report when all are finished."""
 
     batches: int = 0
     size: int = 0
@@ -142,7 +133,7 @@ class ProgramOrder(Struct, frozen=True):
 
 
 class Finished(Struct, frozen=True):
-    """What a program reports when everything that it took in has been delivered and finished."""
+    """The report of a program when all its events have been delivered and finished."""
 
     seconds: float
     events: int

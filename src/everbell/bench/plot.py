@@ -1,4 +1,4 @@
-"""A drawing of the figures. Needs matplotlib, which only this needs: `pip install everbell[bench]`."""
+"""A drawing of the figures. It needs matplotlib: `pip install everbell[bench]`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from everbell.errors import EverbellError
 
 
 class NoPlot(EverbellError):
-    """There is nothing to draw, or nothing to draw with."""
+    """There are no rates to draw, or matplotlib is missing."""
 
 
 def draw(figures: Sequence[Figure], path: str) -> None:
-    """Draw the rates beside their goals and the bare work; the name's end says how (.png, .svg). Raises `NoPlot`."""
+    """Draw the rates beside their goals and the bare work, as .png or .svg by the suffix. Raises `NoPlot`."""
     rates = [figure for figure in figures if figure.goal.unit == "events/s"]
     if not rates:
         raise NoPlot("none of the measurements was of a rate: measure more, or leave --plot out")

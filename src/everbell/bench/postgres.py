@@ -10,30 +10,30 @@ from urllib.parse import urlsplit
 from everbell.bench.dialogue import BenchFailed
 from everbell.bench.figures import Baseline, Figure
 from everbell.bench.goals import PG_INGEST, PG_WHOLE
-from everbell.bench.ingest import ingest_into
-from everbell.bench.plans import CopyPlan, Sent
-from everbell.bench.scene import PATIENCE_S, Scene, batches
-from everbell.bench.stage import Stage
+from everbell.bench.ingest import bare_rows, ingest_into
+from everbell.bench.scene import Scene, batches
 from everbell.bench.whole import in_process
 
 _SCHEMAS = ("everbell_bench_ingest", "everbell_bench_whole", "everbell_bench_million")
 
 
 def postgres(scene: Scene) -> list[Figure]:
-    """Into a schema of its own each, which goes afterwards."""
+    """Into separate schemas, which are removed afterwards."""
     with postgres_stores(scene) as store:
         url = store("bare").partition("?")[0]
         count, size = batches(scene.scale.ingest)
-        bare = Baseline("bare COPY, the same rows", _bare(scene, url, count, size, finish=False).rate)
-        ingested = ingest_into(scene, PG_INGEST, store("ingest"), (bare,), count, size)
+        bare = bare_rows(scene, "PostgreSQL", count, size, finish=False, url=url)
+        baseline = Baseline("bare COPY, the same rows", bare.rate)
+        ingested = ingest_into(scene, PG_INGEST, store("ingest"), (baseline,), count, size)
         count, size = batches(scene.scale.whole)
-        both = Baseline("bare COPY, then DELETE", _bare(scene, url, count, size, finish=True).rate)
+        bare = bare_rows(scene, "PostgreSQL", count, size, finish=True, url=url)
+        both = Baseline("bare COPY, then DELETE", bare.rate)
         return [ingested, in_process(scene, PG_WHOLE, count, size, both, store("whole"))]
 
 
 @contextmanager
 def postgres_stores(scene: Scene) -> Iterator[Callable[[str], str]]:
-    """Gives the URL of a store by its name; all of them go afterwards."""
+    """Gives the URL of a store by its name; all stores are removed afterwards."""
     if scene.postgres is None:
         raise BenchFailed("name a database for it: --postgres URL")
     url = urlsplit(scene.postgres)._replace(query="").geturl()
@@ -42,12 +42,6 @@ def postgres_stores(scene: Scene) -> Iterator[Callable[[str], str]]:
         yield lambda name: f"{url}?schema=everbell_bench_{name}"
     finally:
         asyncio.run(_remove(url))
-
-
-def _bare(scene: Scene, url: str, count: int, size: int, *, finish: bool) -> Sent:
-    with Stage() as stage:
-        partner = stage.partner("everbell.bench.bare_postgres", CopyPlan(url, count, size, finish))
-        return Sent(**partner.hear(10 * PATIENCE_S, scene.progress("bare PostgreSQL", count * size)))
 
 
 async def _remove(url: str) -> None:

@@ -1,7 +1,7 @@
-"""A program with Everbell in it, a process of its own: an engine with one async handler that does nothing.
+"""A program with Everbell in it, in its own process: an engine with one async handler that does nothing.
 
-Events come in as batches of NDJSON, handed to the API in this process, or over HTTP from another one. A round is over
-when every event was handled and its end is stored.
+Events come in as batches of NDJSON, from this process through the API, or over HTTP from another one. A round is
+over when every event was handled and its end is stored.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from time import perf_counter, process_time
 import msgspec
 import uvloop
 
+from everbell.api.application import Api
 from everbell.bench.bodies import lines_of
 from everbell.bench.dialogue import lines_told, plan_told, say
 from everbell.bench.figures import lateness_of
@@ -22,10 +23,10 @@ from everbell.core.health import Health
 from everbell.core.occurrence import Occurrence
 from everbell.core.tenant import Tenants
 from everbell.engine.engine import Engine
+from everbell.engine.requests import CountEvents
 from everbell.entropy import SystemEntropy
-from everbell.server.api import Api
-from everbell.server.http import HttpServer, Request, Response, ServerLimits
-from everbell.server.process import collect_rarely, switch_soon
+from everbell.http.server import HttpRequest, HttpResponse, HttpServer, ServerLimits
+from everbell.node.process import collect_rarely, switch_soon
 from everbell.stores.url import open_store
 
 _LOOK_S = 0.002
@@ -37,7 +38,7 @@ _HEADERS = {"content-type": "application/x-ndjson"}
 
 
 class Program:
-    """The handler, and what it saw."""
+    """The handler and its records."""
 
     def __init__(self) -> None:
         self.handled = 0
@@ -53,8 +54,7 @@ class Program:
         store = open_store(store_url)
         self._engine = engine = await Engine.start(store, {"handler": channel}, tenants, clock, SystemEntropy())
         self._api = api = Api(
-            engine.operations,
-            engine.leases,
+            engine.ask,
             tenants,
             clock,
             lambda: Health("ready"),
@@ -70,7 +70,7 @@ class Program:
         self._times.append((wall_ns(), event.due_at))
 
     async def carry_out(self, order: ProgramOrder) -> Finished:
-        """Take in what the order says, wait until all is finished, and report."""
+        """Schedule the batches of the order, wait until all events are finished, and report."""
         start, cpu = perf_counter(), process_time()
         expected = order.expect
         if order.batches:
@@ -92,8 +92,8 @@ class Program:
             assert self._api is not None
             while left > 0:
                 left -= 1
-                answer = self._api(Request("POST", _PATH, _HEADERS, body))
-                response = answer if isinstance(answer, Response) else await answer
+                answer = self._api(HttpRequest("POST", _PATH, _HEADERS, body))
+                response = answer if isinstance(answer, HttpResponse) else await answer
                 assert response.status == 201, response.body[:500]
 
         await asyncio.gather(*(keep_busy() for _ in range(_INTAKES)))
@@ -109,7 +109,7 @@ class Program:
 
     async def _pending(self) -> int:
         assert self._engine is not None
-        return sum(counts.pending for counts in (await self._engine.operations.counts()).values())
+        return sum(counts.pending for counts in (await self._engine.ask(CountEvents())).values())
 
 
 async def run(plan: ProgramPlan) -> None:
@@ -120,13 +120,8 @@ async def run(plan: ProgramPlan) -> None:
         say(await program.carry_out(msgspec.json.decode(line, type=ProgramOrder)))
 
 
-def main() -> None:
-    """The process."""
+if __name__ == "__main__":
     plan = plan_told(ProgramPlan)
     switch_soon()
     collect_rarely()
     uvloop.run(run(plan))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Workers that pull, a process of its own: lease a batch, acknowledge it, again, until enough are done."""
+"""Pulling workers in their own process: lease a batch, acknowledge it, and repeat until enough events are done."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ _LEASED = b'{"events"'
 
 
 async def pull(plan: PullPlan, wanted: int) -> Sent:
-    """Pull so many events."""
     lease = request(plan.path + "/lease", msgspec.json.encode({"limit": plan.batch, "wait": "1s"}))
     ack = plan.path + "/ack"
     done = failed = requests = 0
@@ -40,7 +39,7 @@ async def pull(plan: PullPlan, wanted: int) -> Sent:
                 return request(ack, b'{"leases":[' + b",".join(tokens) + b"]}")
         else:
             done += int(msgspec.json.decode(body)["done"])
-            ended = perf_counter()  # What comes after the last one is waiting for more.
+            ended = perf_counter()  # The time after the last event is spent waiting for more.
         if (now := perf_counter()) - told > _TELL_S:
             told = now
             say({"done": done})
@@ -50,13 +49,8 @@ async def pull(plan: PullPlan, wanted: int) -> Sent:
     return Sent(ended - start, requests, done, failed, process_time() - cpu, first_failure)
 
 
-def main() -> None:
-    """The process."""
+if __name__ == "__main__":
     plan = plan_told(PullPlan)
     say({"ready": True})
     while line := sys.stdin.buffer.readline():
         say(uvloop.run(pull(plan, int(line))))
-
-
-if __name__ == "__main__":
-    main()

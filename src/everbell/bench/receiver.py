@@ -1,7 +1,7 @@
-"""The receiver of deliveries, a process of its own: counts what arrives, and notes how late it was on its own clock.
+"""The receiver of deliveries, in its own process: counts events, and records their lateness by its own clock.
 
-Each line that it is told says how many events to wait for, by path; the answer comes when they are all here. Times are
-noted as they come and compared with the due times only afterwards, so that receiving stays cheap.
+Each input line gives the number of events to wait for, by path; the answer comes when all have arrived. Arrival
+times are compared with the due times only afterwards, so that receiving stays cheap.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NS_A_MS = 1_000_000
 
 
 class Arrivals(Struct):
-    """What came in on one path."""
+    """The arrivals on one path."""
 
     count: int = 0
     first_ns: int = 0
@@ -41,7 +41,7 @@ class Arrivals(Struct):
     dues: list[bytes] = []
 
     def lateness(self, until_ns: int | None) -> Lateness | None:
-        """Of what arrived in time to count."""
+        """The lateness of the events that arrived in time to count."""
         late_ms = [
             (arrived - _due_ns(due)) / _NS_A_MS
             for arrived, due in zip(self.times_ns, self.dues, strict=True)
@@ -55,7 +55,7 @@ def _due_ns(due: bytes) -> int:
     return parse_instant(due.decode()) * _NS_A_MS
 
 
-class Receiver:
+class BenchReceiver:
     """Counts by path."""
 
     def __init__(self, plan: ReceiverPlan) -> None:
@@ -63,7 +63,6 @@ class Receiver:
         self._paths: dict[bytes, Arrivals] = defaultdict(Arrivals)
 
     def take(self, data: bytes, start: int, end: int) -> None:
-        """Note one request."""
         now = wall_ns()
         path = data[5 : data.index(b" ", 5)]
         arrivals = self._paths[path]
@@ -77,7 +76,7 @@ class Receiver:
             arrivals.dues.append(data[due : due + _DUE_BYTES])
 
     async def carry_out(self, order: ReceiverOrder) -> dict[str, Counted]:
-        """Wait for what is expected, and report."""
+        """Wait for the expected events, and report."""
         loop = asyncio.get_running_loop()
         told_s = loop.time()
         while any(self._paths[path.encode()].count < count for path, count in order.expect.items()):
@@ -95,13 +94,13 @@ class Receiver:
 class Reception(asyncio.Protocol):
     """One connection; every request is answered with 204."""
 
-    def __init__(self, receiver: Receiver) -> None:
+    def __init__(self, receiver: BenchReceiver) -> None:
         self._receiver = receiver
         self._rest = b""
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are not registered as such.
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not registered as such.
 
     def data_received(self, data: bytes) -> None:
         data = self._rest + data if self._rest else data
@@ -116,17 +115,12 @@ class Reception(asyncio.Protocol):
 async def receive(plan: ReceiverPlan) -> None:
     """Receive until standard input ends."""
     loop = asyncio.get_running_loop()
-    receiver = Receiver(plan)
+    receiver = BenchReceiver(plan)
     server = await loop.create_server(lambda: Reception(receiver), "127.0.0.1", 0)
     say({"port": server.sockets[0].getsockname()[1]})
     async for line in lines_told():
         say(await receiver.carry_out(msgspec.json.decode(line, type=ReceiverOrder)))
 
 
-def main() -> None:
-    """The process."""
-    uvloop.run(receive(plan_told(ReceiverPlan)))
-
-
 if __name__ == "__main__":
-    main()
+    uvloop.run(receive(plan_told(ReceiverPlan)))

@@ -1,4 +1,4 @@
-"""Events that come again: how long a preview of their times takes, and what many of them cost in memory."""
+"""Recurring events: the time of a preview, and the memory of many of them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from time import perf_counter
 import msgspec
 from msgspec.structs import replace
 
-from everbell.bench.dialogue import BenchFailed
+from everbell.bench.dialogue import PATIENCE_S, BenchFailed
 from everbell.bench.figures import Baseline, Figure, percentile
 from everbell.bench.goals import PREVIEW, RECURRING
-from everbell.bench.scene import HOUR_MS, PATIENCE_S, Scene, batches, load_plan, now_ms, rest, send
-from everbell.bench.stage import Stage
+from everbell.bench.scene import HOUR_MS, Scene, batches, load_plan, now_ms, rest, send
+from everbell.bench.stage import BenchStage
 
 _EXPRESSIONS = (
     ("* * * * * *", "UTC"),
@@ -33,7 +33,7 @@ def preview(scene: Scene) -> list[Figure]:
     """Ask for the next thousand times, again and again, over one connection; the best of each expression counts."""
     tell = scene.progress("previewing", len(_EXPRESSIONS))
     taken_ms: dict[str, list[float]] = {}
-    with Stage() as stage:
+    with BenchStage() as stage:
         _, port = stage.server(gateways=scene.few_gateways, store="memory:")
         connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
         for number, (cron, tz) in enumerate(_EXPRESSIONS, 1):
@@ -50,7 +50,7 @@ def preview(scene: Scene) -> list[Figure]:
 
 
 def _ask(connection: HTTPConnection, cron: str, tz: str, count: int) -> float:
-    """How long one preview takes, in milliseconds."""
+    """The duration of one preview in milliseconds."""
     body = msgspec.json.encode({"repeat": {"cron": cron, "tz": tz}, "count": count})
     started_s = perf_counter()
     connection.request("POST", "/v1/preview", body, {"content-type": "application/json"})
@@ -63,9 +63,9 @@ def _ask(connection: HTTPConnection, cron: str, tz: str, count: int) -> float:
 
 
 def recurring(scene: Scene) -> list[Figure]:
-    """Memory of a server at rest with many events that come again, beside another with as many that come once.
+    """Memory of an idle server with many recurring events, beside one with as many single events.
 
-    In turns, and the least of each counts: how full RocksDB's buffers are is a matter of the moment.
+    The two alternate, and the least of each counts, because the state of RocksDB's buffers varies.
     """
     count, size = batches(scene.scale.recurring)
     once_mb: list[float] = []
@@ -73,7 +73,7 @@ def recurring(scene: Scene) -> list[Figure]:
     for _ in range(_ROUNDS):
         once_mb.append(_loaded_mb(scene, "", count, size))
         again_mb.append(_loaded_mb(scene, _CRON, count, size))
-    goal = replace(RECURRING, work=RECURRING.work.format(count=f"{count * size:,}"))
+    goal = RECURRING.titled(count=f"{count * size:,}")
     baseline = Baseline("as many that come once", min(once_mb))
     notes = (f"rounds: that come again {_listed(again_mb)}; once {_listed(once_mb)}",)
     return [Figure(goal, min(again_mb), (baseline,), rss_mb=min(again_mb), notes=notes)]
@@ -84,11 +84,10 @@ def _listed(all_mb: list[float]) -> str:
 
 
 def _loaded_mb(scene: Scene, cron: str, count: int, size: int) -> float:
-    with Stage() as stage:
+    with BenchStage() as stage:
         server, port = stage.server(gateways=scene.few_gateways)
         plan = load_plan(port, "queue:later", size, _LOADERS, due_from=now_ms() + HOUR_MS, due_span_ms=HOUR_MS)
-        load = stage.partner("everbell.bench.load", replace(plan, cron=cron))
-        load.hear(PATIENCE_S)
+        load = stage.load(replace(plan, cron=cron))
         send(load, count, scene.progress("storing" + (" recurring ones" if cron else ""), count * size))
         rest(scene.scale.idle_s)
         return server.usage().rss_bytes / 1e6

@@ -1,4 +1,4 @@
-"""All measurements by name, and a report of those that were made."""
+"""All measurements by name, and the report of a run."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ MEASUREMENTS: dict[str, Measurement] = {
 """In the order in which they are made."""
 
 ONCE = frozenset({"pending", "herd", "million", "recurring", "guarded", "shards"})
-"""Those that take minutes, or have rounds of their own."""
+"""Measurements that take minutes or have their own rounds; they are made once."""
 
 
 def names_of(only: Sequence[str] | None, scene: Scene) -> list[str]:
-    """What was asked for, or everything that can be measured here."""
+    """The requested measurements, or all that are possible here."""
     places = {"postgres": scene.postgres, "kafka": scene.kafka, "cassandra": scene.cassandra, "shards": scene.cassandra}
     missing = {name for name, place in places.items() if not place}
     return list(only or (name for name in MEASUREMENTS if name not in missing))
 
 
 class Machine(Struct, frozen=True):
-    """Where the figures come from. Load from others makes them worse, so it is part of them."""
+    """The machine of the figures. Its load is included, because other work makes figures worse."""
 
     processor: str
     cores: int
@@ -73,16 +73,15 @@ class Machine(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """Figures, and where they come from."""
+    """Figures and their machine."""
 
     machine: Machine
     figures: tuple[Figure, ...]
     failures: tuple[str, ...] = ()
-    """What could not be measured, and why."""
+    """Failed measurements with the reason."""
 
 
 def describe_machine() -> Machine:
-    """This machine, as it is now."""
     return Machine(
         _processor(),
         len(os.sched_getaffinity(0)),
@@ -95,9 +94,10 @@ def describe_machine() -> Machine:
 
 
 def measure(names: Sequence[str], scene: Scene, rounds: int) -> Iterator[Figure | str]:
-    """Make the measurements one after the other; each figure, or why there is none, as soon as it is known.
+    """Make the measurements one after the other; yields each figure, or the reason of a failure, as soon as it is
+    known.
 
-    The next round begins when all have had their turn: a machine that is slow for a while is so for one round of each.
+    A round includes all measurements, so that a slow phase of the machine affects one round of each.
     """
     for turn in range(rounds):
         for name in names:

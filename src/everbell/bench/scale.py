@@ -1,4 +1,4 @@
-"""How much is measured: enough for steady figures, little with `--quick`, or as much as `--events` says."""
+"""The number of events: enough for steady figures, fewer with `--quick`, or as `--events` says."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Scale(Struct, frozen=True):
-    """Numbers of events, each for one measurement."""
+    """Numbers of events for each measurement."""
 
     ingest: int = 500_000
     whole: int = 250_000
@@ -23,7 +23,7 @@ class Scale(Struct, frozen=True):
     recurring: int = 1_000_000
     guarded: int = 40_000
     idle_s: float = 5.0
-    """How long a loaded server is left alone before its memory is looked at again."""
+    """How long a loaded server is left alone before its memory is measured again."""
 
 
 QUICK = Scale(
@@ -45,7 +45,7 @@ QUICK = Scale(
 
 
 def scale_of(*, quick: bool, events: int | None) -> Scale:
-    """The scale that the options ask for; `events` is the number for everything."""
+    """The scale for the options; `events` applies to everything."""
     if events is None:
         return QUICK if quick else Scale()
     few = max(events // 10, 1)

@@ -1,4 +1,4 @@
-"""What every measurement is given: how much to do, a stage to do it on, and somebody to tell how far it is."""
+"""The input of every measurement: its scale, the services that it may use, and a progress callback."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from everbell.clock import SystemClock
 
 BATCH = 1_000
 HOUR_MS = 3_600_000
-PATIENCE_S = 60.0
-"""How long a partner may be silent before a measurement is given up."""
 TENANT = "bench"
 
 Progress = Callable[[int], None]
@@ -26,39 +24,36 @@ class Scene(Struct, frozen=True):
 
     scale: Scale
     gateways: int | None
-    """What was asked for; None leaves the choice to the measurement."""
+    """The requested number; None leaves the choice to the measurement."""
     postgres: str | None
-    """The URL of a database to measure with; None: what needs one is left out."""
+    """The URL of a PostgreSQL database; None skips the measurements that need one."""
     kafka: str | None
-    """Brokers to measure with; None: what needs them is left out."""
+    """Kafka brokers; None skips the measurements that need them."""
     cassandra: str | None
-    """The URL of a Cassandra to measure with; None: what needs one is left out."""
+    """The URL of a Cassandra cluster; None skips the measurements that need one."""
     progress: Callable[[str, int], Progress]
-    """Given what is being done and how many events it takes, returns whom to tell how many are done."""
+    """Takes a description and the number of events; returns a callback for the number of events done."""
 
     @property
     def few_gateways(self) -> int:
-        """The number for measurements that do not compare several."""
+        """The number of gateways for measurements that do not compare several."""
         return self.gateways or 0
 
 
 def now_ms() -> int:
-    """The wall clock's time."""
     return SystemClock().now()
 
 
 def rest_until(at: int) -> None:
-    """Wait for an instant."""
     rest((at - now_ms()) / 1_000)
 
 
 def rest(seconds: float) -> None:
-    """Leave everything alone for a while."""
     threading.Event().wait(max(seconds, 0.0))
 
 
 def batches(events: int) -> tuple[int, int]:
-    """How many requests of how many events make up about so many, in whole requests."""
+    """The number and size of requests for about `events` events, in whole requests."""
     size = min(BATCH, events)
     return max(events // size, 1), size
 
@@ -72,9 +67,9 @@ def load_plan(
 
 
 def send(load: Partner, count: int, progress: Progress) -> Sent:
-    """Let a load generator that is ready send so many requests. Raises `BenchFailed` when one was refused."""
+    """Let a load generator that is ready send `count` requests. Raises `BenchFailed` if one was refused."""
     load.tell(count)
-    sent = Sent(**load.hear(PATIENCE_S, progress))
+    sent = Sent(**load.hear(progress))
     if sent.failed:
         raise BenchFailed(f"{sent.failed} of {sent.requests} requests failed: {sent.first_failure}")
     return sent

@@ -1,9 +1,8 @@
-"""How full Cassandra's partitions get when everything is due in one minute: counted by Cassandra itself, and looked up
-in its statistics of the table.
+"""The size of Cassandra's partitions when everything is due in one minute, counted by Cassandra itself.
 
-A minute lies in one bucket, so each partition of the store has one bucket that takes all of its events, and only shards
-keep that from growing without end. Rows are counted where they lie, by their partition key, in slices of the ring that
-are short enough to be answered in time. If the counts do not add up to what was sent, there is no figure.
+A minute lies in one bucket, so each partition of the store has one bucket for all of its events, and only shards
+limit its size. Rows are counted by their partition key, in slices of the ring that are short enough to be answered
+in time. If the counts do not add up to the events sent, the measurement fails.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from everbell.bench.cassandra import cassandra_stores
 from everbell.bench.dialogue import BenchFailed
 from everbell.bench.figures import Figure
 from everbell.bench.goals import CASSANDRA_SHARD
-from everbell.bench.scene import HOUR_MS, PATIENCE_S, Scene, batches, load_plan, now_ms, send
-from everbell.bench.stage import Stage
+from everbell.bench.scene import HOUR_MS, Scene, batches, load_plan, now_ms, send
+from everbell.bench.stage import BenchStage
 
 _CONNECTIONS = 4
 _PAYLOAD_BYTES = 500
@@ -39,24 +38,23 @@ _LARGEST = (
 
 
 class Fill(Struct, frozen=True):
-    """What Cassandra says of the table of scheduled events."""
+    """Cassandra's statistics of the table of scheduled events."""
 
     counts: list[int]
-    """Rows of each of its partitions."""
+    """Rows of each Cassandra partition."""
     largest_mib: int
-    """By its own statistics of the table, in whole MiB; 0: nothing was written to disk yet."""
+    """The largest partition in whole MiB by system_views; 0 until the table is flushed to disk."""
 
 
 def shards(scene: Scene) -> list[Figure]:
-    """Bulk requests over HTTP, all for one minute; the store goes afterwards."""
+    """Bulk requests over HTTP, all for one minute; the store is removed afterwards."""
     count, size = batches(scene.scale.shards)
     events = count * size
-    with cassandra_stores(scene) as store, Stage() as stage:
+    with cassandra_stores(scene) as store, BenchStage() as stage:
         _, port = stage.server(gateways=scene.few_gateways, store=store("shards"))
         due = (now_ms() + HOUR_MS) // _MINUTE_MS * _MINUTE_MS
         plan = load_plan(port, "queue:later", size, _CONNECTIONS, due_from=due, due_span_ms=_MINUTE_MS)
-        load = stage.partner("everbell.bench.load", replace(plan, payload_bytes=_PAYLOAD_BYTES))
-        load.hear(PATIENCE_S)
+        load = stage.load(replace(plan, payload_bytes=_PAYLOAD_BYTES))
         sent = send(load, count, scene.progress("for one minute", events))
         fill = asyncio.run(_look(store("shards"), max(events // _SLICE_EVENTS, 1)))
     if sum(fill.counts) != events:
@@ -65,22 +63,22 @@ def shards(scene: Scene) -> list[Figure]:
         f"Cassandra counts {events:,} events in {len(fill.counts):,} shards; they were stored at {sent.rate:,.0f}/s",
         f"its largest partition of the table by system_views.max_partition_size: {fill.largest_mib} MiB, rounded up",
     )
-    goal = replace(CASSANDRA_SHARD, work=CASSANDRA_SHARD.work.format(count=f"{events:,}"))
+    goal = CASSANDRA_SHARD.titled(count=f"{events:,}")
     return [Figure(goal, float(max(fill.counts)), notes=notes)]
 
 
 async def _look(url: str, slices: int) -> Fill:
-    from everbell.stores.cassandra_address import read_address
-    from everbell.stores.cassandra_link import Link
+    from everbell.stores.cassandra.address import read_address
+    from everbell.stores.cassandra.session import CassandraSession
 
-    link = Link(read_address(url))
+    link = CassandraSession(read_address(url))
     try:
         keyspace, name = link.address.keyspace, link.address.store
         ends = [_RING * number // slices - _RING // 2 for number in range(slices + 1)]
         counts = []
         for start, end in pairwise(ends):
             counts += [rows for store, rows in await link.ask(_COUNT, start, end - 1) if store == name]
-        # Its statistics are of what is on disk; a table is written there when this time is over.
+        # The statistics cover only data on disk, so the table is flushed.
         await link.run(_FLUSH.format(keyspace))
         largest_mib = 0
         for _ in range(_FLUSH_S):

@@ -1,4 +1,4 @@
-"""Where a measurement happens: directories, servers and partners, all of them gone at its end, whatever happens."""
+"""The directories, servers and partner processes of a measurement, all of them removed at its end."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import tempfile
 import threading
 from contextlib import ExitStack
 from pathlib import Path
-from time import perf_counter
 from types import TracebackType
 
 from everbell.bench.dialogue import BenchFailed, Partner
+from everbell.bench.plans import LoadPlan
 from everbell.bench.usage import Usage, family_of, usage_of
 
 START_S_MAX = 60.0
@@ -33,16 +33,15 @@ class Server:
         if config:
             (directory / "config.toml").write_text(config)
             command += ["--config", str(directory / "config.toml")]
-        self.started_at_s = perf_counter()
         with self._log.open("ab") as log:
-            # In the environment, for a URL may have a password in it.
+            # In the environment, because a URL may contain a password.
             environment = _quiet_environment() | {"EVERBELL_STORE": store or f"rocksdb:{directory / 'data'}"}
             self.process = subprocess.Popen(  # noqa: S603 - this interpreter with a module of ours: no shell, no user's words
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
             )
 
     def wait_until_ready(self) -> int:
-        """Its port. Raises `BenchFailed` when it does not start."""
+        """The server's port. Raises `BenchFailed` if it does not start."""
         waiting = threading.Event()
         for _ in range(int(START_S_MAX / _LOOK_S)):
             if self._ready.exists() and (url := self._ready.read_text().strip()):
@@ -53,22 +52,22 @@ class Server:
         raise BenchFailed(f"the server did not start: {self.last_words()}")
 
     def last_words(self) -> str:
-        """The end of its log."""
-        return "; ".join(self._log.read_text(errors="replace").strip().splitlines()[-3:]) or "it said nothing"
+        """The end of the server's log."""
+        return "; ".join(self._log.read_text(errors="replace").strip().splitlines()[-3:]) or "its log is empty"
 
     def usage(self) -> Usage:
-        """What it and its gateways use."""
+        """The resources of the server and its gateways."""
         if self.process.poll() is not None:
             raise BenchFailed(f"the server ended with code {self.process.returncode}: {self.last_words()}")
         return usage_of(family_of(self.process.pid))
 
     def kill(self) -> None:
-        """Let it drop dead; its gateways notice."""
+        """Kill the server; its gateways notice and end."""
         self.process.kill()
         self.process.wait()
 
     def end(self) -> None:
-        """Stop it, one way or the other."""
+        """Stop the server, and kill it if it does not stop in time."""
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -77,7 +76,7 @@ class Server:
                 self.kill()
 
 
-class Stage:
+class BenchStage:
     """Everything that one measurement starts; leaving the block ends and removes it, the last first."""
 
     def __init__(self) -> None:
@@ -85,7 +84,6 @@ class Stage:
         self._servers: list[Server] = []
 
     def directory(self) -> Path:
-        """A directory that will be removed."""
         path = Path(tempfile.mkdtemp(prefix="everbell-bench-"))
         self._exits.callback(shutil.rmtree, path, ignore_errors=True)
         return path
@@ -93,17 +91,22 @@ class Stage:
     def server(
         self, directory: Path | None = None, *, gateways: int = 0, config: str = "", store: str = ""
     ) -> tuple[Server, int]:
-        """A server that is ready, and its port; on RocksDB unless told otherwise."""
+        """A server that is ready, and its port; on RocksDB by default."""
         server = Server(directory or self.directory(), gateways, config, store)
         self._exits.callback(server.end)
         self._servers.append(server)
         return server, server.wait_until_ready()
 
     def partner(self, module: str, plan: object) -> Partner:
-        """A process of the benchmark."""
         return self._exits.enter_context(Partner(module, plan))
 
-    def __enter__(self) -> Stage:
+    def load(self, plan: LoadPlan) -> Partner:
+        """A load generator that is ready."""
+        load = self.partner("everbell.bench.load", plan)
+        load.hear()
+        return load
+
+    def __enter__(self) -> BenchStage:
         return self
 
     def __exit__(
@@ -117,5 +120,5 @@ class Stage:
 
 
 def _quiet_environment() -> dict[str, str]:
-    """Without settings that belong to whoever measures."""
+    """The environment without Everbell's settings of the user."""
     return {name: value for name, value in os.environ.items() if not name.startswith("EVERBELL_")}

@@ -13,14 +13,13 @@ _TEXT_COLUMNS = (0, 4)
 
 
 def lines_of(figures: Sequence[Figure]) -> list[str]:
-    """The table, then what there is to say about single rows."""
+    """The table, then the notes on single rows."""
     rows = [HEADINGS, *(row_of(figure) for figure in figures)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [*(_line(row, widths) for row in rows), "", *_notes(figures)]
 
 
 def machine_line(machine: Machine) -> str:
-    """Where the figures come from, in a line."""
     return (
         f"{machine.cores} cores of {machine.processor}, load average {machine.load_average:.1f} before; "
         f"{machine.system}; Python {machine.python}, everbell {machine.everbell}, rocksdict {machine.rocksdict}"
@@ -46,7 +45,7 @@ def row_of(figure: Figure) -> tuple[str, ...]:
 
 
 def number(value: float | None) -> str:
-    """As many digits as mean something."""
+    """The value with its significant digits."""
     if value is None:
         return ""
     if value >= 100:

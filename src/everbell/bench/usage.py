@@ -1,4 +1,4 @@
-"""What processes use, as the kernel counts it: CPU time, memory now and at its peak."""
+"""The resources of processes, as the kernel counts them: CPU time, memory now and at its peak."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KIB = 1_024
 
 
 class Usage(Struct, frozen=True):
-    """Of one process and its children together."""
+    """The resources of several processes together."""
 
     cpu_s: float
     rss_bytes: int
@@ -28,7 +28,7 @@ def family_of(pid: int) -> list[int]:
 
 
 def usage_of(pids: list[int]) -> Usage:
-    """What these processes use together."""
+    """The resources of these processes together."""
     cpu_s, rss, peak = 0.0, 0, 0
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -40,7 +40,7 @@ def usage_of(pids: list[int]) -> Usage:
 
 
 def forget_peak(pids: list[int]) -> None:
-    """Let the peak be counted from now on."""
+    """Measure the peak from now on."""
     for pid in pids:
         Path(f"/proc/{pid}/clear_refs").write_text(_PEAK_RESET)
 

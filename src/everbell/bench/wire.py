@@ -1,7 +1,7 @@
-"""HTTP/1.1 for a load generator: as little work for a request as can be, so that it does not measure itself.
+"""HTTP/1.1 for a load generator, with as little work per request as possible, so that it does not measure itself.
 
-It speaks only with servers that it knows: every answer has a `content-length`, and nothing is pipelined. What it sends
-was built before the clock was started.
+It talks only to servers that it knows: every answer has a `content-length`, and nothing is pipelined. Requests are
+built before the clock starts.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from functools import partial
 from typing import cast
 
 Next = Callable[[int, bytes], bytes | None]
-"""Told the status and the body of an answer; returns the next request, or None when there is none."""
+"""Gets the status and the body of an answer; returns the next request, or None if there is none."""
 
 _HEAD_END = b"\r\n\r\n"
 _LENGTH = b"content-length: "
 
 
 def request(path: str, body: bytes, content_type: str = "application/json", token: str = "") -> bytes:
-    """A POST, complete, with the access key if there is one."""
+    """A complete POST, with the access key if there is one."""
     head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n"
     head += f"authorization: Bearer {token}\r\n" if token else ""
     fields = f"content-type: {content_type}\r\ncontent-length: {len(body)}\r\n\r\n"
@@ -27,7 +27,7 @@ def request(path: str, body: bytes, content_type: str = "application/json", toke
 
 
 def split_message(data: bytes) -> tuple[int, int] | None:
-    """Where the body of the first message begins and ends; None while its end has not arrived."""
+    """The start and end of the first message's body; None while it is incomplete."""
     head = data.find(_HEAD_END)
     if head < 0:
         return None
@@ -41,7 +41,7 @@ def split_message(data: bytes) -> tuple[int, int] | None:
 
 
 class Caller(asyncio.Protocol):
-    """One connection with one request under way; `closed` is done when there is nothing left to ask."""
+    """One connection with one request in flight; `closed` is done after the last answer."""
 
     def __init__(self, first: bytes, next_request: Next) -> None:
         self._first = first
@@ -52,10 +52,9 @@ class Caller(asyncio.Protocol):
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are not registered as such.
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not registered as such.
 
     def begin(self) -> None:
-        """Send the first request."""
         assert self._transport is not None
         self._transport.write(self._first)
 
@@ -85,7 +84,7 @@ class Caller(asyncio.Protocol):
 
 
 def _missing(data: bytes) -> int:
-    """How many bytes are known to be missing; joining before they are here would be in vain."""
+    """The number of bytes that are known to be missing; joining the pieces before they arrive would be wasted."""
     head = data.find(_HEAD_END)
     at = data.find(_LENGTH, 0, head) if head >= 0 else -1
     if at < 0:

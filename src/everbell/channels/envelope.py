@@ -1,5 +1,6 @@
-"""What travels with a payload over HTTP: CloudEvents attributes, Standard Webhooks signatures, trace context, our
-own headers."""
+"""Headers and bodies of deliveries over HTTP: CloudEvents, Standard Webhooks signatures, trace context, our own
+headers.
+"""
 
 from __future__ import annotations
 
@@ -20,37 +21,29 @@ from everbell.core.time import format_instant
 CE_TYPE = "dev.everbell.event"
 
 _encode = msgspec.json.encode
-# CloudEvents percent-encodes what a header cannot carry: anything beyond printable ASCII, space, quote and percent.
+# CloudEvents percent-encodes everything beyond printable ASCII, and space, quote and percent.
 _SAFE = "!#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
 
 def event_headers(delivery: Delivery, now: int) -> bytes:
-    """The header block of a single event, encoded."""
+    """The encoded headers of a single event in binary mode."""
     event = delivery.event
-    tenant = delivery.tenant
     name = event.name
     if not _is_plain(name):
         name = quote(name, safe=_SAFE)
     due = format_instant(event.due_at)
-    lines = [
-        (
-            f"{_fixed(event.tenant, event.content_type)}ce-id: {name}\r\nce-time: {due}\r\n"
-            f"everbell-occurrence: {event.occurrence}\r\neverbell-attempt: {delivery.attempt}\r\n"
-            f"everbell-epoch: {delivery.epoch}\r\neverbell-due: {due}\r\n"
-        )
-    ]
+    head = (
+        f"{_fixed(event.tenant, event.content_type)}ce-id: {name}\r\nce-time: {due}\r\n"
+        f"everbell-occurrence: {event.occurrence}\r\neverbell-attempt: {delivery.attempt}\r\n"
+        f"everbell-epoch: {delivery.epoch}\r\neverbell-due: {due}\r\n"
+    )
     if event.key is not None:
-        lines.append(f"ce-partitionkey: {quote(event.key, safe=_SAFE)}\r\n")
-    if event.traceparent is not None:
-        lines.append(f"traceparent: {event.traceparent}\r\n")
-    lines.extend(f"{header}: {value}\r\n" for header, value in event.headers)
-    if tenant.secrets:
-        lines.append(_signature(tenant, name, event.payload, now))
-    return "".join(lines).encode("ascii")
+        head += f"ce-partitionkey: {quote(event.key, safe=_SAFE)}\r\n"
+    return _with_extras(head, delivery, name, event.payload, now)
 
 
 def payload_headers(delivery: Delivery, now: int) -> bytes:
-    """The header block of a payload that travels without CloudEvents: what tells a duplicate is in ours."""
+    """The encoded headers of a bare payload. Our own headers identify duplicates."""
     event = delivery.event
     name = quote(event.name, safe=_SAFE)
     head = (
@@ -68,25 +61,25 @@ def structured_body(delivery: Delivery) -> bytes:
 
 
 def structured_headers(delivery: Delivery, body: bytes, now: int) -> bytes:
-    """The header block of such a document."""
+    """The encoded headers of a single JSON document."""
     head = "content-type: application/cloudevents+json; charset=utf-8\r\nuser-agent: everbell\r\n"
     return _with_extras(head, delivery, quote(delivery.event.name, safe=_SAFE), body, now)
 
 
 def _with_extras(head: str, delivery: Delivery, name: str, body: bytes, now: int) -> bytes:
-    """With the trace, the event's own headers and the signature."""
+    """Add the trace, the event's own headers and the signature."""
     event, tenant = delivery.event, delivery.tenant
-    lines = [head]
     if event.traceparent is not None:
-        lines.append(f"traceparent: {event.traceparent}\r\n")
-    lines.extend(f"{header}: {value}\r\n" for header, value in event.headers)
+        head += f"traceparent: {event.traceparent}\r\n"
+    for header, value in event.headers:
+        head += f"{header}: {value}\r\n"
     if tenant.secrets:
-        lines.append(_signature(tenant, name, body, now))
-    return "".join(lines).encode("ascii")
+        head += _signature(tenant, name, body, now)
+    return head.encode("ascii")
 
 
 def batch_headers(tenant: Tenant, body: bytes, name: str, now: int) -> bytes:
-    """The header block of a batch; the first event's name stands for the batch in its signature."""
+    """The encoded headers of a batch; the first event's name stands for the batch in its signature."""
     headers = "content-type: application/cloudevents-batch+json; charset=utf-8\r\nuser-agent: everbell\r\n"
     if tenant.secrets:
         headers += _signature(tenant, quote(name, safe=_SAFE), body, now)
@@ -107,7 +100,7 @@ def batch_body(batch: Sequence[Delivery]) -> bytes:
 
 
 def _structured(delivery: Delivery, fixed: str) -> bytes:
-    """One event of a batch. Put together by hand, because the payload is JSON already and the rest hardly varies."""
+    """One event as JSON. It is concatenated by hand, because the payload is JSON already and the rest hardly varies."""
     event = delivery.event
     name = (
         f'"{event.id}"'
@@ -155,7 +148,7 @@ def _signature(tenant: Tenant, name: str, body: bytes, now: int) -> str:
 
 
 def signature_headers(tenant: Tenant, name: str, body: bytes, now: int) -> tuple[tuple[str, str], ...]:
-    """Standard Webhooks: one signature per secret, so that receivers can change theirs while a secret rotates."""
+    """Standard Webhooks: one signature per secret, so that receivers can switch while a secret is rotated."""
     timestamp = now // 1_000
     signed = b"%b.%d.%b" % (name.encode(), timestamp, body)
     signatures = " ".join(

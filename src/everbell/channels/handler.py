@@ -1,10 +1,10 @@
 """In-process delivery: `handler:name` calls a Python function with an `Occurrence`.
 
-Coroutine functions run on the loop; plain functions run in a small pool of threads, because they may block. Returning
-is success; raising is a failure that is retried, `sys.exit` included; raising `Refuse` is one that is not.
+Coroutine functions run on the loop; plain functions run in a small pool of threads, because they may block.
+Returning is success. Raising is a failure that is retried, even `sys.exit`. Raising `Refuse` is a permanent refusal.
 
-Runners take one event after the other, and a new runner is started only when one may be held up: a handler that does
-not wait costs no task of its own. One timer looks after the deadlines of all runners.
+A runner is a task that handles one event after the other. A new runner starts only if the current one may have to
+wait, so a handler that never waits costs no task per event. One timer enforces the deadlines of all runners.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ _SWEEP_S = 0.1
 
 
 class Refuse(Exception):
-    """Raised by a handler that does not want the event again: it becomes dead without another attempt."""
+    """Raised by a handler that refuses the event for good: it becomes dead without another attempt."""
 
 
 def reason_of(error: BaseException) -> str:
-    """Why a handler failed, by what it raised: text that can be stored and sent, whatever that was."""
+    """The reason of a handler's failure as text that can be stored and sent, whatever was raised."""
     try:
         text = str(error)
     except Exception as failure:
         text = f"its text cannot be told, {type(failure).__name__} was raised instead"
     reason = text or "the handler refused it" if isinstance(error, Refuse) else f"{type(error).__name__}: {text}"
-    # Text may hold what no encoding takes, such as the name of a file that is not UTF-8. Shortened before that, because
-    # it may be huge, and after it, because escapes are longer than what they stand for.
+    # The text may contain surrogates that cannot be encoded, such as from a file name that is not UTF-8. It is cut
+    # before the encoding, because it may be huge, and afterwards, because escapes make it longer.
     return reason[:REASON_LENGTH_MAX].encode(errors="backslashreplace").decode()[:REASON_LENGTH_MAX]
 
 
 def call_in_thread(handler: Handler, occurrence: Occurrence) -> object:
-    """What is handed to a pool of threads for a handler that is a plain function."""
+    """Call a handler that is a plain function, in a thread."""
     try:
         return handler(occurrence)
     except StopIteration as error:
-        # No future of asyncio takes this one, so whoever awaits it would wait for ever.
+        # A future of asyncio does not accept StopIteration, so its waiter would wait for ever.
         raise RuntimeError("the handler raised StopIteration") from error
 
 
@@ -59,8 +59,7 @@ class HandlerChannel:
     together = 1
 
     def __init__(self) -> None:
-        self._handlers: dict[str, Callable[[Occurrence], Awaitable[object]]] = {}
-        """By target."""
+        self._handlers: dict[str, Callable[[Occurrence], Awaitable[object]]] = {}  # Handlers by target.
         self._queue: deque[Delivery] = deque()
         self._handled: list[Delivery] = []
         self._starting = False
@@ -79,9 +78,9 @@ class HandlerChannel:
         self._run_soon()
 
     async def close(self) -> None:
-        """Give up what is under way, without settling it.
+        """Drop the deliveries in flight without settling them.
 
-        But for its handlers the channel is as new then: it may be used again, in another loop too.
+        The handlers stay registered, and the channel may be used again, even in another loop.
         """
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -93,15 +92,15 @@ class HandlerChannel:
         self._report()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
-        # Only now, as a runner that ends would set a new timer in place of none. Those that were cancelled before their
-        # first step did not clear away what they leave.
+        # Only now, because an ending runner would set a new timer. Runners that were cancelled before their first step
+        # did not clean up after themselves.
         self._sweeper = self._threads = None
         self._starting = False
         self._deadlines.clear()
         self._overdue.clear()
 
     def _run_soon(self) -> None:
-        """Have a runner ready for the head of the queue, unless one is on its way."""
+        """Start a runner for the head of the queue, unless one is starting."""
         if self._queue and not self._starting:
             self._starting = True
             runner = asyncio.get_running_loop().create_task(self._run())
@@ -122,7 +121,7 @@ class HandlerChannel:
                     self._sweep_soon()
                 event, failure = delivery.event, None
                 handler = self._handlers.get(event.to)
-                # Not in a coroutine of its own: one more for each event is a fiftieth of its whole path.
+                # Inline rather than a coroutine of its own, which would cost 2% of the whole path of an event.
                 try:
                     if handler is None:
                         failure = _no_handler(event.to)
@@ -133,7 +132,7 @@ class HandlerChannel:
                 except BaseException as error:
                     failure = _failed(error)
                 if runner in self._overdue:
-                    # However the handler took its cancellation, the runner is free for the next event and its deadline.
+                    # The cancellation was for the deadline alone: the runner goes on with the next event.
                     self._overdue.discard(runner)
                     runner.uncancel()
                 if failure is None:
@@ -141,12 +140,12 @@ class HandlerChannel:
                 else:
                     delivery.settle(failure)
                 if not self._queue:
-                    self._report()  # Which may bring the next ones at once.
+                    self._report()  # The report may bring the next deliveries at once.
         finally:
             del self._deadlines[runner]
 
     def _done(self, delivery: Delivery) -> None:
-        """Handled: reported together with all others of this turn of the loop."""
+        """Report a handled delivery together with all others of this loop iteration."""
         if not self._handled:
             asyncio.get_running_loop().call_soon(self._report)
         self._handled.append(delivery)
@@ -157,7 +156,7 @@ class HandlerChannel:
             handled[0].desk.settle_all(handled, DELIVERED)
 
     def _cancelled(self, delivery: Delivery, runner: asyncio.Task[None]) -> Outcome:
-        """What it means that a handler was cancelled. Goes on cancelling when the channel is being closed."""
+        """The outcome of a cancelled handler. Re-raises if the channel is being closed."""
         if runner in self._overdue:
             return Outcome("timeout", f"the handler took longer than {delivery.tenant.timeout_ms} ms")
         if runner.cancelling():
@@ -179,7 +178,7 @@ class HandlerChannel:
             self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
 
     def _sweep(self) -> None:
-        """Cancel handlers whose deadline has passed."""
+        """Cancel the handlers that have exceeded their deadlines."""
         self._sweeper = None
         now = asyncio.get_running_loop().time()
         for runner, deadline in self._deadlines.items():
@@ -196,7 +195,7 @@ def _no_handler(target: str) -> Outcome:
 
 
 def _failed(error: BaseException) -> Outcome:
-    """What it means that a handler raised. Goes on raising what ends the program or the runner itself."""
+    """The outcome of a handler that raised. Re-raises exceptions that end the program or the runner."""
     if isinstance(error, KeyboardInterrupt | GeneratorExit):
         raise error
     return Outcome("refused" if isinstance(error, Refuse) else "failed", reason_of(error))

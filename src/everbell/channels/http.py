@@ -1,7 +1,7 @@
-"""Delivery over HTTP: a POST an event, or many events in one POST in the CloudEvents batch format.
+"""Delivery over HTTP: one POST per event, or many events in one POST in the CloudEvents batch format.
 
-2xx is success. 410 and the other 4xx are a no for good, except 408, 409, 425 and 429; everything else is worth
-another attempt, after `Retry-After` where the receiver says so. Redirects are not followed.
+2xx is success. 410 and the other 4xx are permanent refusals, except 408, 409, 425 and 429. All other failures are
+retried, after `Retry-After` if the receiver sends it. Redirects are not followed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from everbell.channels.envelope import (
     structured_body,
     structured_headers,
 )
-from everbell.channels.http_client import HttpFailure, HttpPool, HttpReply, HttpRequest
 from everbell.channels.port import Delivery
 from everbell.clock import Clock
 from everbell.core.retry import Outcome
 from everbell.core.time import DAY_MS
 from everbell.core.url import split_url
 from everbell.errors import InvalidInput
+from everbell.http.client import HttpFailure, HttpPool, HttpReply, OutgoingRequest
 
 _TRY_AGAIN = frozenset({408, 409, 425, 429})
 _REASON_LENGTH = 200
@@ -98,7 +98,7 @@ class HttpChannel:
         except InvalidInput as invalid:
             done(HttpFailure("refused-address", invalid.reason))
             return
-        request = HttpRequest(scheme, host, port, "POST", target, headers, body)
+        request = OutgoingRequest(scheme, host, port, "POST", target, headers, body)
         self._pool.send(request, first.tenant.timeout_ms / 1_000, done)
 
     def _settle_batch(self, batch: list[Delivery], reply: HttpReply | HttpFailure) -> None:
@@ -113,11 +113,11 @@ class HttpChannel:
             delivery.settle(single.get(delivery.event.name, whole))
 
     def _single_results(self, reply: HttpReply) -> dict[str, Outcome]:
-        """What a receiver of a batch says of single events: `{"results": [{"id": …, "status": 503}, …]}`."""
+        """The results of single events in the answer to a batch: `{"results": [{"id": …, "status": 503}, …]}`."""
         try:
             results = _decode_results(reply.body).results
         except msgspec.MsgspecError:
-            return {}  # Some other JSON: the batch was taken as a whole.
+            return {}  # Some other JSON: the answer applies to the whole batch.
         return {
             result.id: _classified(result.status, result.reason or f"status {result.status}", None)
             for result in results

@@ -1,4 +1,4 @@
-"""The channel for targets that this process has no channel for: every delivery is refused, with the reason."""
+"""The channel for targets without a channel in this process: every delivery is refused, with the reason."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from everbell.core.retry import Outcome
 
 
 class NowhereChannel:
-    """Never loses an event silently: what cannot be delivered here ends as dead, and can be redriven."""
+    """Refuses every delivery, so that the event becomes dead visibly and can be redriven."""
 
     holds = False
     together = 1

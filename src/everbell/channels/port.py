@@ -11,7 +11,7 @@ from everbell.core.tenant import Tenant
 
 
 class Delivery(Protocol):
-    """One event that is to be delivered now."""
+    """One event that has to be delivered now."""
 
     event: Event
     attempt: int
@@ -25,19 +25,19 @@ class Delivery(Protocol):
 
     @property
     def desk(self) -> Desk:
-        """Where it begins and ends together with others; the same for all that come in one `start`."""
+        """Begins and settles deliveries in batches; the same for all deliveries of one `start`."""
         ...
 
     def begin(self) -> bool:
-        """Start the attempt. False when there is no longer anything to deliver: it was cancelled or changed."""
+        """Start the attempt. False if there is nothing to deliver any more: the event was cancelled or changed."""
         ...
 
     def settle(self, outcome: Outcome) -> None:
-        """Report what came of the attempt; exactly once for every `begin` that said yes."""
+        """Report the outcome of the attempt, exactly once for every successful `begin`."""
         ...
 
     def give_back(self) -> None:
-        """Take back the `begin`: nobody got the event, so there was no attempt. Instead of `settle`."""
+        """Undo `begin`, instead of `settle`: no receiver got the event, so there was no attempt."""
         ...
 
 
@@ -45,11 +45,11 @@ class Desk(Protocol):
     """Begins and settles many deliveries at once, which costs far less than one by one and means the same."""
 
     def begin_all(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
-        """Start the attempts; returns those for which there is still something to deliver."""
+        """Start the attempts; returns the deliveries that are still to be made."""
         ...
 
     def settle_all(self, deliveries: Sequence[Delivery], outcome: Outcome) -> None:
-        """Report that the same came of all of these attempts."""
+        """Report the same outcome for all these attempts."""
         ...
 
 
@@ -67,18 +67,18 @@ class SmallDesk:
 class Channel(Protocol):
     """Delivers events to one kind of target.
 
-    `start` never waits and never raises for what a receiver does: it begins each delivery (at once, or when a worker
-    asks for it), and every begun one is settled within the tenant's deadline. The engine hands over at most the
-    tenant's `in_flight` deliveries per target at a time, unless the channel `holds` them until somebody asks for
+    `start` never waits, and never raises because of a receiver. It begins each delivery at once, or when a worker
+    asks for it. Every begun delivery is settled within the tenant's deadline. The engine hands over at most the
+    tenant's `in_flight` deliveries per target at a time, unless the channel `holds` them until a worker asks for
     them.
     """
 
     holds: bool
     together: int
-    """How many deliveries travel together whatever the tenant's `batch` is: so many count as one `in_flight`."""
+    """How many deliveries travel together regardless of the tenant's `batch`: they count as one `in_flight`."""
 
     def start(self, deliveries: Sequence[Delivery]) -> None: ...
 
     async def close(self) -> None:
-        """Give up what is under way, without settling it."""
+        """Drop the deliveries in flight without settling them."""
         ...

@@ -1,9 +1,9 @@
 """Queues: workers lease due events in batches by long poll, and acknowledge, extend or fail them.
 
-A due event is handed to this channel and waits here until a worker asks; only then does its attempt begin. A lease is
-an attempt under way with a deadline. When the deadline passes the attempt counts as lost and the event comes back, by
-its retry policy. A lease is named by a token (the event's partition and sequence, the owner's epoch and a count), so a
-worker that was given up cannot settle somebody else's attempt.
+A due event waits here until a worker asks for it; only then does its attempt begin. A lease is an attempt in flight
+with a deadline. When the deadline passes, the attempt counts as lost and the event is retried by its policy. A lease
+is named by a token (the event's partition and sequence, the owner's epoch and a count), so a worker with an expired
+lease cannot settle another worker's attempt.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from everbell.errors import Stopping
 LEASE_EVENTS_MAX = 1_000
 WAIT_MS_MAX = 60_000
 _SWEEP_S = 0.05
-_WATCHED_SPARE = 10_000
-"""So many tokens of leases that have ended may wait for the time when they would have."""
+_WATCHED_SPARE = 10_000  # The tolerated number of tokens of ended leases in `_deadlines`.
 
 
 class Lease(Struct, frozen=True, gc=False):
@@ -37,15 +36,15 @@ class Lease(Struct, frozen=True, gc=False):
 
 
 def partition_in(token: str) -> int | None:
-    """The partition that a lease's token names; None for anything else."""
+    """The partition in a lease's token; None for any other text."""
     try:
         return int(token.partition(".")[0], 16)
     except ValueError:
         return None
 
 
-class _Held(Struct, eq=False):
-    """What a lease stands for."""
+class _LeasedDelivery(Struct, eq=False):
+    """The delivery behind a lease."""
 
     delivery: Delivery
     queue: tuple[str, str]
@@ -62,11 +61,10 @@ class QueueChannel:
         self._clock = clock
         self._ready: dict[tuple[str, str], deque[Delivery]] = {}
         self._waiting: dict[tuple[str, str], deque[asyncio.Future[None]]] = {}
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _LeasedDelivery] = {}
+        # The tokens to check at a time; those of one batch share an entry.
         self._deadlines: list[tuple[int, list[str]]] = []
-        """When to look after which leases, those of one batch together."""
-        self._watched = 0
-        """How many tokens are in there, also of leases that have ended."""
+        self._watched = 0  # The number of tokens in `_deadlines`, including those of ended leases.
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
         self._leased = 0
@@ -82,7 +80,7 @@ class QueueChannel:
                 self._wake(queue)
 
     async def lease(self, tenant: str, name: str, limit: int, wait_ms: int, lease_ms: int | None) -> list[Lease]:
-        """Up to `limit` due events; when there are none, wait for some up to `wait_ms`."""
+        """Up to `limit` due events. If there are none, wait for some up to `wait_ms`."""
         queue = (tenant, name)
         loop = asyncio.get_running_loop()
         end_s = loop.time() + wait_ms / 1_000
@@ -112,7 +110,7 @@ class QueueChannel:
         return lost
 
     def extend(self, tenant: str, name: str, tokens: Sequence[str], lease_ms: int) -> list[str]:
-        """Hold the leases for `lease_ms` from now. Returns the tokens that are not (or no longer) held."""
+        """Extend the leases to `lease_ms` from now. Returns the tokens that are not (or no longer) held."""
         lost = []
         extended: list[str] = []
         until_at = self._clock.now() + lease_ms
@@ -138,7 +136,7 @@ class QueueChannel:
         return lost
 
     def recall(self, tenant: str, name: str, sequence: int | None = None) -> list[int]:
-        """Take back what waits for a worker, all of it or one event; returns the sequences, in their order."""
+        """Withdraw deliveries that wait for a worker, all or those of one event; returns their sequences in order."""
         queue = (tenant, name)
         ready = self._ready.pop(queue, ())
         kept = deque(delivery for delivery in ready if sequence is not None and delivery.event.sequence != sequence)
@@ -147,21 +145,21 @@ class QueueChannel:
         return [delivery.event.sequence for delivery in ready if sequence in (None, delivery.event.sequence)]
 
     def depth(self, tenant: str, name: str) -> int:
-        """How many due events of the queue are in memory, waiting for a worker."""
+        """The number of due events of the queue that are in memory and wait for a worker."""
         return len(self._ready.get((tenant, name), ()))
 
     def lose(self, partitions: Container[int]) -> None:
-        """Others own these partitions now: whoever acknowledges one of their events is told that it is lost."""
+        """Other nodes own these partitions now: workers learn that their leases are lost when they acknowledge."""
         for token in [token for token, held in self._held.items() if held.delivery.event.partition in partitions]:
             self._held.pop(token).delivery.settle(Outcome("lost", "the partition moved to another node"))
 
     async def close(self) -> None:
-        """Give up the leases; their events are stored, and will be offered again."""
+        """Drop the leases; their events are stored and will be offered again."""
         self._closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
         for queue in list(self._waiting):
-            self._wake(queue, everybody=True)
+            self._wake(queue, all_workers=True)
 
     def _take(self, queue: tuple[str, str], limit: int, lease_ms: int | None) -> list[Lease]:
         ready = self._ready.get(queue)
@@ -177,7 +175,7 @@ class QueueChannel:
                 event, epoch = delivery.event, delivery.epoch
                 self._leased += 1
                 token = f"{event.partition:x}.{event.sequence:x}.{epoch:x}.{self._leased:x}"
-                self._held[token] = _Held(delivery, queue, until_at)
+                self._held[token] = _LeasedDelivery(delivery, queue, until_at)
                 tokens.append(token)
                 leases.append(Lease(token, until_at, occurrence_of(event, delivery.attempt, epoch)))
         if not ready:
@@ -186,7 +184,7 @@ class QueueChannel:
         return leases
 
     def _watch(self, until_at: int, tokens: list[str]) -> None:
-        """Look after these leases when their time is over."""
+        """Check these leases when their time is over."""
         if tokens:
             heappush(self._deadlines, (until_at, tokens))
             self._watched += len(tokens)
@@ -196,7 +194,7 @@ class QueueChannel:
                 self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
 
     def _watch_anew(self) -> None:
-        """Forget those that have ended: leases may be long, and most are acknowledged soon."""
+        """Drop the tokens of ended leases: leases may be long, and most are acknowledged soon."""
         by_end: dict[int, list[str]] = {}
         for token, held in self._held.items():
             by_end.setdefault(held.until_at, []).append(token)
@@ -209,14 +207,14 @@ class QueueChannel:
         waiting = self._waiting.setdefault(queue, deque())
         waiting.append(waker)
         try:
-            # Not `wait_for`, which may take no notice that a worker hung up in the moment when it is woken.
+            # Not `wait_for`, which may swallow a cancellation that coincides with the wake-up.
             async with asyncio.timeout(timeout_s):
                 await waker
         except TimeoutError:
             pass
         except asyncio.CancelledError:
             if waker.done():
-                self._wake(queue)  # It was woken for an event that it will not take.
+                self._wake(queue)  # The event that it was woken for goes to another worker.
             raise
         finally:
             if waker in waiting:
@@ -224,16 +222,16 @@ class QueueChannel:
             if not waiting and self._waiting.get(queue) is waiting:
                 del self._waiting[queue]
 
-    def _wake(self, queue: tuple[str, str], *, everybody: bool = False) -> None:
+    def _wake(self, queue: tuple[str, str], *, all_workers: bool = False) -> None:
         waiting = self._waiting.get(queue)
         while waiting:
             waker = waiting.popleft()
             if not waker.done():
                 waker.set_result(None)
-                if not everybody:
+                if not all_workers:
                     return
 
-    def _release(self, tenant: str, name: str, token: str) -> _Held | None:
+    def _release(self, tenant: str, name: str, token: str) -> _LeasedDelivery | None:
         held = self._held.get(token)
         if held is None or held.queue != (tenant, name):
             return None
@@ -241,7 +239,7 @@ class QueueChannel:
         return held
 
     def _sweep(self) -> None:
-        """Take back what was held for too long."""
+        """End the leases that have timed out."""
         self._sweeper = None
         now = self._clock.now()
         while self._deadlines and self._deadlines[0][0] <= now:

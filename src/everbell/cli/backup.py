@@ -7,11 +7,11 @@ import asyncio
 from pathlib import Path
 
 from everbell.cli.options import add_server_options, open_client
-from everbell.cli.parser import OK, Parser, add_command
-from everbell.cli.printing import print_json
+from everbell.cli.parser import OK, argument, command
+from everbell.cli.printing import print_result
 from everbell.errors import InvalidInput
-from everbell.stores.rocksdb import RocksdbStore
-from everbell.stores.rocksdb_directory import MARKER
+from everbell.stores.rocksdb.directory import MARKER
+from everbell.stores.rocksdb.store import RocksdbStore
 
 _SCHEME = "rocksdb:"
 
@@ -27,23 +27,15 @@ On the same file system, files that never change are linked rather than copied: 
 takes little room and little time. Copy it elsewhere to survive the disk."""
 
 
-def register(commands: argparse._SubParsersAction[Parser]) -> None:
-    """Add the command."""
-    parser = add_command(
-        commands,
-        "backup",
-        "copy a store",
-        "Copy a store, while its server runs or while it is stopped.",
-        _NOTES,
-        _back_up,
-    )
-    parser.add_argument("destination", metavar="DEST", nargs="?", help="a directory that does not exist yet")
-    parser.add_argument(
-        "--store", metavar="URL", default="rocksdb:./everbell-data", help="the store (rocksdb:./everbell-data)"
-    )
-    add_server_options(parser)
-
-
+@command(
+    "backup",
+    "copy a store",
+    "Copy a store, while its server runs or while it is stopped.",
+    _NOTES,
+    argument("destination", metavar="DEST", nargs="?", help="a directory that does not exist yet"),
+    argument("--store", metavar="URL", default="rocksdb:./everbell-data", help="the store (rocksdb:./everbell-data)"),
+    add_server_options,
+)
 def _back_up(args: argparse.Namespace) -> int:
     if args.destination is None:
         return _ask_server(args)
@@ -54,20 +46,22 @@ def _back_up(args: argparse.Namespace) -> int:
     if not (Path(path).expanduser() / MARKER).is_file():
         raise InvalidInput(f"there is no store in {path}", "store")
     asyncio.run(_copy(path, args.destination))
-    if args.json:
-        print_json({"store": args.store, "backup": _SCHEME + args.destination})
-    else:
-        print(f"copied {args.store} to {args.destination}; use it with --store {_SCHEME}{args.destination}")
+    print_result(
+        {"store": args.store, "backup": _SCHEME + args.destination},
+        f"copied {args.store} to {args.destination}; use it with --store {_SCHEME}{args.destination}",
+        as_json=args.json,
+    )
     return OK
 
 
 def _ask_server(args: argparse.Namespace) -> int:
     with open_client(args) as client:
         path = client.back_up()
-    if args.json:
-        print_json({"backup": _SCHEME + path})
-    else:
-        print(f"the server copied its store to {path}; use it with --store {_SCHEME}{path}")
+    print_result(
+        {"backup": _SCHEME + path},
+        f"the server copied its store to {path}; use it with --store {_SCHEME}{path}",
+        as_json=args.json,
+    )
     return OK
 
 

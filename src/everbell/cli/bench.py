@@ -15,7 +15,7 @@ from everbell.bench.scene import Progress as Tell
 from everbell.bench.scene import Scene
 from everbell.bench.table import lines_of, machine_line
 from everbell.cli.options import add_json_option, positive
-from everbell.cli.parser import FAILED, OK, Parser, add_command
+from everbell.cli.parser import FAILED, OK, argument, command
 from everbell.cli.printing import print_json
 from everbell.cli.reporting import complain, note
 from everbell.cli.terminal import Progress
@@ -39,42 +39,8 @@ Everything happens on loopback and in temporary directories, which are removed. 
 some minutes and up to 10 GB of disk for a while; --quick takes a tenth of it."""
 
 
-def register(commands: argparse._SubParsersAction[Parser]) -> None:
-    """Add the command."""
-    parser = add_command(
-        commands,
-        "bench",
-        "measure this machine",
-        "Measure this machine: each figure beside its goal, and beside the bare work done in the same run.",
-        _NOTES,
-        _bench,
-    )
-    parser.add_argument("--quick", action="store_true", help="smaller, for a first impression")
-    parser.add_argument(
-        "--only", metavar="NAME", action="append", choices=list(MEASUREMENTS), help="this measurement; may be repeated"
-    )
-    parser.add_argument(
-        "--rounds",
-        metavar="N",
-        type=positive,
-        default=1,
-        help="measure N times, in turns: the best counts, and all are told (what takes minutes is measured once)",
-    )
-    parser.add_argument("--events", metavar="N", type=positive, help="so many events in each measurement")
-    parser.add_argument(
-        "--gateways", metavar="N", type=_count, help="gateways of the server (else 0 and 1 are compared; 1 for Kafka)"
-    )
-    parser.add_argument("--postgres", metavar="URL", help="measure with this database, too (in schemas of its own)")
-    parser.add_argument("--kafka", metavar="HOST:PORT", help="measure with this Kafka, too (in topics of its own)")
-    parser.add_argument(
-        "--cassandra", metavar="URL", help="measure with this Cassandra, too (in a keyspace of its own)"
-    )
-    parser.add_argument("--plot", metavar="FILE", help="draw the rates into this file (.svg, .png)")
-    add_json_option(parser)
-
-
 def run_bench(args: argparse.Namespace, *, shows_progress: bool = True) -> Report:
-    """Measure what the options ask for."""
+    """Make the measurements that the options choose."""
     signal.signal(signal.SIGTERM, _end)
     machine = describe_machine()
     scene = Scene(
@@ -105,7 +71,39 @@ def print_report(report: Report) -> None:
     print("\n".join(lines_of(report.figures)))
 
 
-def _bench(args: argparse.Namespace) -> int:
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) > 64:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 64")
+    return int(text)
+
+
+@command(
+    "bench",
+    "measure this machine",
+    "Measure this machine: each figure beside its goal, and beside the bare work done in the same run.",
+    _NOTES,
+    argument("--quick", action="store_true", help="smaller, for a first impression"),
+    argument(
+        "--only", metavar="NAME", action="append", choices=list(MEASUREMENTS), help="this measurement; may be repeated"
+    ),
+    argument(
+        "--rounds",
+        metavar="N",
+        type=positive,
+        default=1,
+        help="measure N times, in turns, and report the best and all (measurements of minutes run once)",
+    ),
+    argument("--events", metavar="N", type=positive, help="the number of events in each measurement"),
+    argument(
+        "--gateways", metavar="N", type=_count, help="gateways of the server (else 0 and 1 are compared; 1 for Kafka)"
+    ),
+    argument("--postgres", metavar="URL", help="measure with this database, too (in schemas of its own)"),
+    argument("--kafka", metavar="HOST:PORT", help="measure with this Kafka, too (in topics of its own)"),
+    argument("--cassandra", metavar="URL", help="measure with this Cassandra, too (in a keyspace of its own)"),
+    argument("--plot", metavar="FILE", help="draw the rates into this file (.svg, .png)"),
+    add_json_option,
+)
+def bench(args: argparse.Namespace) -> int:
     report = run_bench(args, shows_progress=sys.stderr.isatty())
     if args.json:
         print_json(report)
@@ -123,23 +121,17 @@ class _Bars:
         self._on = on
         self._bar: Progress | None = None
 
-    def begin(self, what: str, total: int) -> Tell:
+    def begin(self, work: str, total: int) -> Tell:
         """A new bar in place of the last."""
         if not self._on:
             return lambda done: None
         if self._bar is not None:
             self._bar.clear()
-        note(what)
+        note(work)
         bar = self._bar = Progress(total, SystemClock())
         return lambda done: bar.show(done, done)
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) > 64:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 64")
-    return int(text)
-
-
 def _end(number: int, frame: FrameType | None) -> None:
-    """Told to end: leave by an exception, so that everything that was started is stopped."""
+    """Handle SIGTERM: end by an exception, so that all started processes are stopped."""
     sys.exit(_TERMINATED)

@@ -1,6 +1,6 @@
 """Changing many events at a time, in pages, with a bar that shows how far it is.
 
-What is done stays done when it is interrupted; to begin again goes on with the rest.
+An interrupted command keeps the changes that it made. Repeating it goes on with the rest.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from everbell.cli.parser import FAILED, OK
-from everbell.cli.printing import print_json
+from everbell.cli.printing import print_result
 from everbell.cli.reporting import complain
 from everbell.cli.terminal import Progress
 from everbell.client.answers import Cancelled
@@ -34,15 +34,12 @@ def cancel_all(page: Callable[..., Cancelled], chosen: dict[str, Any], verb: str
             break
         progress.show(0, cancelled)
     progress.clear()
-    if as_json:
-        print_json({verb: cancelled})
-    else:
-        print(f"{verb} {events(cancelled)}")
+    print_result({verb: cancelled}, f"{verb} {events(cancelled)}", as_json=as_json)
     return OK
 
 
 def reschedule_all(client: Client, chosen: dict[str, Any], args: argparse.Namespace) -> int:
-    """Give all that match another time: first all are found, so that none is found again where it went."""
+    """Reschedule all events that match. All are found first, so that none is found again at its new time."""
     names = _find(client, chosen)
     progress = Progress(len(names), SystemClock())
     moved = skipped = 0
@@ -56,15 +53,14 @@ def reschedule_all(client: Client, chosen: dict[str, Any], args: argparse.Namesp
         skipped += result.skipped
         progress.show(start + len(some), moved)
     progress.clear()
-    if args.json:
-        print_json({"rescheduled": moved, "skipped": skipped})
-    else:
-        print(f"rescheduled {events(moved)}" + _left(skipped))
+    print_result(
+        {"rescheduled": moved, "skipped": skipped}, f"rescheduled {events(moved)}" + _left(skipped), as_json=args.json
+    )
     return FAILED if skipped else OK
 
 
 def events(count: int) -> str:
-    """So many events, in words."""
+    """A number of events, in words."""
     return "1 event" if count == 1 else f"{count:,} events"
 
 

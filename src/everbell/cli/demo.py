@@ -7,9 +7,9 @@ import argparse
 from everbell.cli.demo_receiver import running_receiver
 from everbell.cli.demo_scenes import SCENES
 from everbell.cli.demo_server import running_server
-from everbell.cli.demo_stage import Stage
+from everbell.cli.demo_stage import DemoStage
 from everbell.cli.options import add_json_option
-from everbell.cli.parser import OK, Parser, add_command
+from everbell.cli.parser import OK, argument, command
 from everbell.client.blocking import Client
 from everbell.clock import SystemClock
 
@@ -23,20 +23,19 @@ examples:
 It starts a server of its own, in memory and on a free loopback port, and removes everything at the end."""
 
 
-def register(commands: argparse._SubParsersAction[Parser]) -> None:
-    """Add the command."""
-    parser = add_command(
-        commands, "demo", "see it at work, in a minute", "A tour of what Everbell does, live.", _NOTES, _demo
-    )
-    parser.add_argument("--fast", action="store_true", help="without pauses for reading")
-    add_json_option(parser)
-
-
+@command(
+    "demo",
+    "see it at work, in a minute",
+    "A live tour of Everbell.",
+    _NOTES,
+    argument("--fast", action="store_true", help="without pauses for reading"),
+    add_json_option,
+)
 def _demo(args: argparse.Namespace) -> int:
     clock = SystemClock()
     with running_server() as url, running_receiver(clock) as receiver, Client(url) as client:
         pause_s = 0.0 if args.fast or args.json else _READING_S
-        stage = Stage(client, receiver, clock, server=url, pause_s=pause_s, as_json=args.json)
+        stage = DemoStage(client, receiver, clock, server=url, pause_s=pause_s, as_json=args.json)
         stage.title("Everbell, in a minute")
         stage.explain(f"A server is running at {url}, in memory, and a receiver at {receiver.url}.")
         for scene in SCENES:

@@ -1,4 +1,4 @@
-"""The receiver of the demo: an HTTP server on loopback that notes what arrives, and can be told to fail at first."""
+"""The receiver of the demo: an HTTP server on loopback that keeps the deliveries, and can fail the first ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Arrival:
     status: int
 
 
-class Receiver:
+class DemoReceiver:
     """Answers 200, after as many 503 as `failures` says."""
 
     def __init__(self, port: int) -> None:
@@ -53,15 +53,15 @@ class Receiver:
             raise Unreachable(f"nothing was delivered within {ARRIVAL_S_MAX:g} s; is 127.0.0.1 blocked?") from None
 
     def is_quiet(self) -> bool:
-        """Whether nothing arrived that was not looked at."""
+        """Whether `next` has returned all deliveries."""
         return self._arrivals.empty()
 
 
 @contextmanager
-def running_receiver(clock: Clock) -> Iterator[Receiver]:
+def running_receiver(clock: Clock) -> Iterator[DemoReceiver]:
     """A receiver on a free port, until the end of the block."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class DemoHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
@@ -75,8 +75,8 @@ def running_receiver(clock: Clock) -> Iterator[Receiver]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        receiver = Receiver(server.server_address[1])
+    with ThreadingHTTPServer(("127.0.0.1", 0), DemoHandler) as server:
+        receiver = DemoReceiver(server.server_address[1])
         thread = threading.Thread(target=server.serve_forever, name="everbell-demo-receiver", daemon=True)
         thread.start()
         try:

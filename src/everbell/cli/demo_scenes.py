@@ -1,18 +1,18 @@
-"""The scenes of the demo: each shows one thing that Everbell does, with what it takes to ask for it."""
+"""The scenes of the demo: each shows one feature of Everbell, and the call for it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-from everbell.cli.demo_stage import Stage
+from everbell.cli.demo_stage import DemoStage
 from everbell.client.app import App
 from everbell.client.awaiting import AsyncClient
 from everbell.client.worker import Worker
 from everbell.core.occurrence import Occurrence
 
 
-def delay(stage: Stage) -> None:
+def delay(stage: DemoStage) -> None:
     """An event rings at its time."""
     stage.title("1. Later")
     stage.explain("Hand over a payload, a target and a time, and forget about it.")
@@ -22,10 +22,10 @@ def delay(stage: Stage) -> None:
     stage.tell(f"received: {arrival.payload['say']}, {arrival.late_ms} ms after its time, never before", "green")
 
 
-def repetition(stage: Stage) -> None:
+def repetition(stage: DemoStage) -> None:
     """An event comes again and again."""
     stage.title("2. Again and again")
-    stage.explain("An event may repeat, on a fixed grid, so often or until a time.")
+    stage.explain("An event may repeat, on a fixed grid, a number of times or until a time.")
     stage.client.schedule({"tick": True}, to=stage.receiver.url, in_="300ms", repeat={"every": "300ms", "count": 3})
     stage.tell("scheduled: a tick every 300ms, 3 times")
     for number in range(1, 4):
@@ -33,10 +33,10 @@ def repetition(stage: Stage) -> None:
         stage.tell(f"received: tick {number}, {arrival.late_ms} ms after its time", "green")
 
 
-def order(stage: Stage) -> None:
+def order(stage: DemoStage) -> None:
     """Events of a key keep their order."""
     stage.title("3. In order")
-    stage.explain("Events of one key go one at a time, by their time; a failing one holds up its key, and nobody else.")
+    stage.explain("Events of one key go one at a time, by their time; a failing one holds up its key, and no other.")
     stage.receiver.failures = 1
     for step, in_ in (("packed", "300ms"), ("shipped", "310ms"), ("billed", "320ms")):
         stage.client.schedule(
@@ -52,7 +52,7 @@ def order(stage: Stage) -> None:
             stage.tell(f"refused: {step}, attempt {arrival.attempt}; the others wait", "yellow")
 
 
-def retry(stage: Stage) -> None:
+def retry(stage: DemoStage) -> None:
     """A receiver that fails is tried again."""
     stage.title("4. Until it works")
     stage.explain("A receiver that fails is tried again, after pauses that grow. Every attempt is on record.")
@@ -75,7 +75,7 @@ def retry(stage: Stage) -> None:
     stage.tell(f"on record: {event.status}, {event.attempt_count} attempts: {record}")
 
 
-def cancellation(stage: Stage) -> None:
+def cancellation(stage: DemoStage) -> None:
     """A cancelled event does not ring."""
     stage.title("5. Never mind")
     stage.explain("Once a cancel is acknowledged, no attempt starts any more. An id of your own makes it easy to name.")
@@ -90,8 +90,8 @@ def cancellation(stage: Stage) -> None:
     )
 
 
-def worker(stage: Stage) -> None:
-    """Workers pull what is due."""
+def worker(stage: DemoStage) -> None:
+    """Workers pull due events."""
     stage.title("6. Pulled by workers")
     stage.explain("Events to a queue wait for workers: functions of yours, anywhere, as many as you like.")
     names = ("Ada", "Grace", "Barbara")
@@ -100,7 +100,7 @@ def worker(stage: Stage) -> None:
     asyncio.run(_work(stage, len(names)))
 
 
-async def _work(stage: Stage, count: int) -> None:
+async def _work(stage: DemoStage, count: int) -> None:
     app = App()
     remaining = count
 
@@ -117,4 +117,4 @@ async def _work(stage: Stage, count: int) -> None:
         await running.run()
 
 
-SCENES: tuple[Callable[[Stage], None], ...] = (delay, repetition, order, retry, cancellation, worker)
+SCENES: tuple[Callable[[DemoStage], None], ...] = (delay, repetition, order, retry, cancellation, worker)

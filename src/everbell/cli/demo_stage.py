@@ -1,21 +1,21 @@
-"""What the scenes of the demo play on: a client, a receiver, and a way to say what happens when."""
+"""The stage of the demo: a client, a receiver, and functions that print the steps with their times."""
 
 from __future__ import annotations
 
 import threading
 
-from everbell.cli.demo_receiver import Receiver
+from everbell.cli.demo_receiver import DemoReceiver
 from everbell.cli.printing import print_json
 from everbell.cli.terminal import Paint
 from everbell.client.blocking import Client
 from everbell.clock import Clock
 
 
-class Stage:
+class DemoStage:
     """Where a scene happens. Lines carry the time since the demo began."""
 
     def __init__(
-        self, client: Client, receiver: Receiver, clock: Clock, *, server: str, pause_s: float, as_json: bool
+        self, client: Client, receiver: DemoReceiver, clock: Clock, *, server: str, pause_s: float, as_json: bool
     ) -> None:
         self.client = client
         self.receiver = receiver
@@ -28,18 +28,16 @@ class Stage:
         self._never = threading.Event()
 
     def title(self, text: str) -> None:
-        """A scene begins."""
         if not self._as_json:
             print(f"\n{self._paint(text, 'bold')}")
 
     def explain(self, text: str) -> None:
-        """What is about to happen, and why one would want it."""
+        """Explain the next step, and its use."""
         if not self._as_json:
             print(f"  {self._paint(text, 'dim')}", flush=True)
             self.wait(self._pause_s)
 
     def tell(self, text: str, colour: str = "cyan") -> None:
-        """Something happened."""
         elapsed_ms = self.clock.now() - self._began_at
         if self._as_json:
             print_json({"after_ms": elapsed_ms, "happened": text})
@@ -47,5 +45,4 @@ class Stage:
             print(f"  {elapsed_ms / 1_000:6.2f}s  {self._paint(text, colour)}", flush=True)
 
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
         self._never.wait(seconds)

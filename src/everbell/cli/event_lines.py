@@ -1,8 +1,7 @@
-"""A file of events, one JSON object a line, read as it is needed and accounted for line by line.
+"""A file of events, one JSON object a line, read as it is needed and reported line by line.
 
-What the server says about the n-th event has to be told about the line it came from; blank lines are skipped, and
-lines that are no events never get as far as the server. So each line that was read waits here until what became of it
-is known.
+The server numbers the events of a request, and the user needs the numbers of the lines. They differ, because blank
+lines are skipped and invalid lines are not sent. So each line that was read waits here until its result is known.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class SettledLine(Struct, frozen=True):
 
 
 class EventLines:
-    """Iterating gives the events, filled up with defaults; `settle` tells what became of those that were given."""
+    """Iterating yields the events, with defaults filled in; `settle` returns the results of the yielded events."""
 
     def __init__(self, file: BinaryIO, size_bytes: int | None, defaults: Mapping[str, Any]) -> None:
         self._file = file
@@ -80,9 +79,9 @@ class EventLines:
         return {**event, **{name: self._defaults[name] for name in missing}}
 
     def settle(self, ids: Sequence[str | None], reasons: Mapping[int, str]) -> Iterator[SettledLine]:
-        """What became of the next lines: the ids of the events that were given next, and why some have none.
+        """The results of the next lines: the ids of the events that were yielded next, or why some have none.
 
-        Without ids, the lines at the end that were no events.
+        Without ids, only the invalid lines at the end.
         """
         for event_id in ids:
             yield from self._settled_before()

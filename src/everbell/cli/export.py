@@ -7,7 +7,7 @@ from typing import get_args
 
 from everbell.cli.bulk import events
 from everbell.cli.options import add_server_options, open_client
-from everbell.cli.parser import OK, Parser, add_command
+from everbell.cli.parser import OK, argument, command
 from everbell.cli.printing import print_line
 from everbell.cli.reporting import note
 from everbell.cli.selection import add_selection_options, chosen
@@ -17,27 +17,26 @@ from everbell.core.event import Status
 
 _NOTES = """\
 examples:
-  everbell export > events.ndjson                          what is neither finished nor dead
+  everbell export > events.ndjson                          all that are neither finished nor dead
   everbell export --tag checkout --tenant shop > checkout.ndjson
-  everbell schedule @events.ndjson --server http://other:8420     and there they are again
+  everbell schedule @events.ndjson --server http://other:8420     import them on another server
   everbell export --status dead | jq .payload
-  everbell export --status delivered > delivered.ndjson    what became of them; these cannot be scheduled again
+  everbell export --status delivered > delivered.ndjson    their outcomes; these cannot be scheduled again
 
 Ids of your own are kept, others are made from the old ones, so importing a file twice schedules nothing twice. Of an
-event that repeats, what is left of it is exported. Paused ones are left out unless --status paused asks for them: they
-would ring again. Events that change while the export runs may be in it as they were before or after."""
+event that repeats, the remaining occurrences are exported. Paused events are left out without --status paused: after
+an import they would ring again. Events that change while the export runs may be in it as they were before or after."""
 
 
-def register(commands: argparse._SubParsersAction[Parser]) -> None:
-    """Add the command."""
-    parser = add_command(
-        commands, "export", "write events as lines of JSON", "Write events to standard output.", _NOTES, _export
-    )
-    parser.add_argument("--status", choices=get_args(Status), metavar="STATUS", help=", ".join(get_args(Status)))
-    add_selection_options(parser)
-    add_server_options(parser)
-
-
+@command(
+    "export",
+    "write events as lines of JSON",
+    "Write events to standard output.",
+    _NOTES,
+    argument("--status", choices=get_args(Status), metavar="STATUS", help=", ".join(get_args(Status))),
+    add_selection_options,
+    add_server_options,
+)
 def _export(args: argparse.Namespace) -> int:
     progress = Progress(None, SystemClock())
     written = left_out = 0

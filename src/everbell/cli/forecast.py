@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from everbell.cli.moments import exact
 from everbell.cli.options import add_server_options, open_client, positive
-from everbell.cli.parser import OK, Parser, add_command
+from everbell.cli.parser import OK, argument, command
 from everbell.cli.printing import print_json
 from everbell.cli.reporting import note
 from everbell.cli.terminal import Paint
-from everbell.client.answers import Forecast
+from everbell.cli.timestamps import exact
+from everbell.client.answers import LoadForecast
 
 _BAR_CELLS = 40
 
@@ -20,21 +20,20 @@ examples:
   everbell forecast --per hour --count 48        two days
   everbell forecast --all-tenants --json | jq .overdue
 
-Events that repeat count with every occurrence, retries with their next attempt. Overdue is what is due and not yet
-delivered, also what waits behind its key."""
+Events that repeat count with every occurrence, retries with their next attempt. Overdue events are due and not yet
+delivered; those that wait behind the head of their key count, too."""
 
 
-def register(commands: argparse._SubParsersAction[Parser]) -> None:
-    """Add the command."""
-    parser = add_command(
-        commands, "forecast", "how many events are due ahead", "Count what is due ahead.", _NOTES, _forecast
-    )
-    parser.add_argument("--per", choices=("minute", "hour"), default="minute", help="minute (unless said) or hour")
-    parser.add_argument("--count", metavar="N", type=positive, help="how many of them (60 minutes, 24 hours)")
-    parser.add_argument("--all-tenants", action="store_true", help="of all tenants together")
-    add_server_options(parser)
-
-
+@command(
+    "forecast",
+    "how many events are due ahead",
+    "Count the events that are due ahead.",
+    _NOTES,
+    argument("--per", choices=("minute", "hour"), default="minute", help="minute (unless said) or hour"),
+    argument("--count", metavar="N", type=positive, help="how many of them (60 minutes, 24 hours)"),
+    argument("--all-tenants", action="store_true", help="of all tenants together"),
+    add_server_options,
+)
 def _forecast(args: argparse.Namespace) -> int:
     count = args.count or (60 if args.per == "minute" else 24)
     with open_client(args) as client:
@@ -48,7 +47,7 @@ def _forecast(args: argparse.Namespace) -> int:
     return OK
 
 
-def _print(forecast: Forecast, paint: Paint) -> None:
+def _print(forecast: LoadForecast, paint: Paint) -> None:
     late = "" if forecast.oldest_overdue is None else f", the oldest for {forecast.oldest_overdue}"
     print(paint(f"overdue  {forecast.overdue:,}{late}", "yellow" if forecast.overdue else "dim"))
     most = max((span.due for span in forecast.spans), default=0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from everbell.cli.options import add_server_options, open_client
-from everbell.cli.parser import OK, Misuse, Parser, add_command
-from everbell.cli.printing import print_json
-from everbell.cli.terminal import Paint, Table, harmless
+from everbell.cli.parser import OK, Misuse, argument, command
+from everbell.cli.printing import print_list, print_result
+from everbell.cli.terminal import harmless
 from everbell.client.answers import KeyView
 from everbell.core.access import SCOPES
 
@@ -22,25 +22,26 @@ examples:
 Scopes: read looks at events; schedule makes, changes and cancels them; work takes them from
 queues; admin may do all of that, and with --all-tenants everything there is.
 From the first key on, a server wants one for every request: set EVERBELL_TOKEN.
-A key is printed once. Who loses it makes another and revokes it; that counts at once, everywhere."""
+A key is printed once. If it is lost, create another and revoke the lost one; that applies at once, everywhere."""
 
 
-def register(commands: argparse._SubParsersAction[Parser]) -> None:
-    """Add the command."""
-    parser = add_command(commands, "keys", "list, make and revoke access keys", "Say who may do what.", _NOTES, _keys)
-    parser.add_argument("action", metavar="ACTION", choices=("list", "create", "revoke"), help="list, create or revoke")
-    parser.add_argument("id", metavar="ID", nargs="?", help="which key to revoke")
-    parser.add_argument(
+@command(
+    "keys",
+    "list, make and revoke access keys",
+    "Manage access keys.",
+    _NOTES,
+    argument("action", metavar="ACTION", choices=("list", "create", "revoke"), help="list, create or revoke"),
+    argument("id", metavar="ID", nargs="?", help="which key to revoke"),
+    argument(
         "--scope",
         metavar="SCOPE,…",
         default="schedule,read",
-        help=f"what a new key opens, of {', '.join(SCOPES)} (schedule,read)",
-    )
-    parser.add_argument("--all-tenants", action="store_true", help="for all tenants, not only --tenant")
-    parser.add_argument("--note", metavar="TEXT", default="", help="who gets the new key")
-    add_server_options(parser)
-
-
+        help=f"the scopes of a new key, of {', '.join(SCOPES)} (schedule,read)",
+    ),
+    argument("--all-tenants", action="store_true", help="for all tenants, not only --tenant"),
+    argument("--note", metavar="TEXT", default="", help="a note, such as the owner of the key"),
+    add_server_options,
+)
 def _keys(args: argparse.Namespace) -> int:
     if (args.id is not None) != (args.action == "revoke"):
         raise Misuse(
@@ -52,11 +53,7 @@ def _keys(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace) -> int:
     with open_client(args) as client:
         keys = client.keys()
-    if args.json:
-        for key in keys:
-            print_json(key)
-    else:
-        Table(("ID", "TENANT", "SCOPES", "CREATED", "REVOKED", "NOTE"), Paint()).print([_row(key) for key in keys])
+    print_list(keys, ("ID", "TENANT", "SCOPES", "CREATED", "REVOKED", "NOTE"), _row, as_json=args.json)
     return OK
 
 
@@ -70,18 +67,12 @@ def _create(args: argparse.Namespace) -> int:
     scopes = [scope.strip() for scope in args.scope.split(",") if scope.strip()]
     with open_client(args) as client:
         made = client.create_key(scopes, all_tenants=args.all_tenants, note=args.note)
-    if args.json:
-        print_json(made)
-    else:
-        print(made.key)
+    print_result(made, made.key, as_json=args.json)
     return OK
 
 
 def _revoke(args: argparse.Namespace) -> int:
     with open_client(args) as client:
         revoked = client.revoke_key(args.id)
-    if args.json:
-        print_json(revoked)
-    else:
-        print(f"revoked {revoked.id}")
+    print_result(revoked, f"revoked {revoked.id}", as_json=args.json)
     return OK

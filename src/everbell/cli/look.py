@@ -1,4 +1,4 @@
-"""`everbell list` and `everbell show`: what is to come, and what became of it."""
+"""`everbell list` and `everbell show`: find events, and show their state and attempts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import get_args
 
 from everbell.cli.options import add_server_options, open_client, positive
-from everbell.cli.parser import FAILED, OK, TIMES, Parser, add_command
+from everbell.cli.parser import FAILED, OK, TIMES, argument, command, one_of
 from everbell.cli.printing import HEADINGS, STATUS_COLUMN, print_event, print_json, row
 from everbell.cli.reporting import complain, note
 from everbell.cli.selection import add_selection_options, chosen
 from everbell.cli.terminal import Paint, Table
-from everbell.client.answers import EventView, Page
+from everbell.client.answers import EventPage, EventView
 from everbell.client.blocking import Client
 from everbell.clock import SystemClock
 from everbell.core.event import Status
@@ -23,8 +23,8 @@ _PAGE_EVENTS_MAX = 1_000
 
 _LIST_NOTES = f"""\
 examples:
-  everbell list                                  what is neither finished nor dead, by due time
-  everbell list --status dead                    what needs a look; then: everbell show ID, everbell redrive ID
+  everbell list                                  all that are neither finished nor dead, by due time
+  everbell list --status dead                    events to check; then: everbell show ID, everbell redrive ID
   everbell list --key order-17 --json            one JSON document a line
   everbell list --tag checkout --until 2026-11-20T10:00:00Z --all
   everbell list --to https://shop.example/ --id-prefix order-
@@ -39,24 +39,19 @@ examples:
 Finished events stay visible for the tenant's retention, a day unless it says otherwise; their payload does not."""
 
 
-def register(commands: argparse._SubParsersAction[Parser]) -> None:
-    """Add the commands."""
-    listing = add_command(
-        commands, "list", "list events", "List the events that match, in the order they are due.", _LIST_NOTES, _list
-    )
-    listing.add_argument("--status", choices=get_args(Status), metavar="STATUS", help=", ".join(get_args(Status)))
-    add_selection_options(listing)
-    amount = listing.add_mutually_exclusive_group()
-    amount.add_argument("--limit", metavar="N", type=positive, default=_ROWS, help=f"at most so many ({_ROWS})")
-    amount.add_argument("--all", action="store_true", help="all of them, however many")
-    add_server_options(listing)
-    show = add_command(
-        commands, "show", "show an event and its attempts", "Show everything about events.", _SHOW_NOTES, _show
-    )
-    show.add_argument("ids", metavar="ID", nargs="+", help="which events")
-    add_server_options(show)
-
-
+@command(
+    "list",
+    "list events",
+    "List the events that match, in the order they are due.",
+    _LIST_NOTES,
+    argument("--status", choices=get_args(Status), metavar="STATUS", help=", ".join(get_args(Status))),
+    add_selection_options,
+    one_of(
+        argument("--limit", metavar="N", type=positive, default=_ROWS, help=f"the maximum number ({_ROWS})"),
+        argument("--all", action="store_true", help="all of them, however many"),
+    ),
+    add_server_options,
+)
 def _list(args: argparse.Namespace) -> int:
     clock, paint = SystemClock(), Paint()
     table = Table(HEADINGS, paint)
@@ -80,7 +75,7 @@ def _list(args: argparse.Namespace) -> int:
     return OK
 
 
-def _pages(client: Client, args: argparse.Namespace) -> Iterator[Page]:
+def _pages(client: Client, args: argparse.Namespace) -> Iterator[EventPage]:
     page = client.page(
         status=args.status,
         **chosen(args),
@@ -92,6 +87,14 @@ def _pages(client: Client, args: argparse.Namespace) -> Iterator[Page]:
         yield page
 
 
+@command(
+    "show",
+    "show an event and its attempts",
+    "Show everything about events.",
+    _SHOW_NOTES,
+    argument("ids", metavar="ID", nargs="+", help="which events"),
+    add_server_options,
+)
 def _show(args: argparse.Namespace) -> int:
     code = OK
     with open_client(args) as client:

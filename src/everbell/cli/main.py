@@ -1,8 +1,6 @@
-"""`everbell`: finds the command, runs it, and turns whatever happens into an exit code and at most one line on stderr.
+"""`everbell`: finds the command, runs it, and turns its outcome into an exit code and at most one line on stderr.
 
-Only the module of the command that is asked for is imported, so that a quick command is quick. A command whose module
-is not there does not exist; one whose module cannot be imported is a fault, and says so. A locale that cannot say what
-is printed is no fault: what it lacks becomes a question mark.
+A character that the locale cannot print becomes a question mark.
 """
 
 from __future__ import annotations
@@ -15,44 +13,51 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
-from importlib.util import find_spec
 from io import TextIOWrapper
 
-from everbell.cli.parser import BROKEN_PIPE, EXIT_CODES, FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, Misuse, Parser
+from everbell.cli.parser import (
+    BROKEN_PIPE,
+    EXIT_CODES,
+    FAILED,
+    INTERRUPTED,
+    OK,
+    UNREACHABLE,
+    USAGE,
+    Misuse,
+    Parser,
+    Subcommand,
+)
 from everbell.cli.reporting import complain
 from everbell.errors import EverbellError, Unauthorized, Unreachable
 
-COMMANDS = {
-    "serve": "everbell.cli.serve",
-    "schedule": "everbell.cli.schedule",
-    "list": "everbell.cli.look",
-    "show": "everbell.cli.look",
-    "cancel": "everbell.cli.change",
-    "reschedule": "everbell.cli.change",
-    "deliver": "everbell.cli.deliver",
-    "redrive": "everbell.cli.change",
-    "discard": "everbell.cli.change",
-    "unblock": "everbell.cli.change",
-    "forecast": "everbell.cli.forecast",
-    "export": "everbell.cli.export",
-    "preview": "everbell.cli.recurring",
-    "backfill": "everbell.cli.recurring",
-    "pause": "everbell.cli.pausing",
-    "resume": "everbell.cli.pausing",
-    "pauses": "everbell.cli.pausing",
-    "status": "everbell.cli.status",
-    "top": "everbell.cli.top",
-    "drain": "everbell.cli.status",
-    "undrain": "everbell.cli.status",
-    "strategy": "everbell.cli.strategy",
-    "worker": "everbell.cli.worker",
-    "keys": "everbell.cli.keys",
-    "tenants": "everbell.cli.tenants",
-    "backup": "everbell.cli.backup",
-    "bench": "everbell.cli.bench",
-    "demo": "everbell.cli.demo",
-}
-"""Each command and the module that registers it, in the order of the help."""
+MODULES = (
+    "everbell.cli.serve",
+    "everbell.cli.schedule",
+    "everbell.cli.look",
+    "everbell.cli.change",
+    "everbell.cli.forecast",
+    "everbell.cli.export",
+    "everbell.cli.recurring",
+    "everbell.cli.pausing",
+    "everbell.cli.status",
+    "everbell.cli.top",
+    "everbell.cli.strategy",
+    "everbell.cli.worker",
+    "everbell.cli.keys",
+    "everbell.cli.tenants",
+    "everbell.cli.backup",
+    "everbell.cli.bench",
+    "everbell.cli.demo",
+)
+"""The modules that have commands, in the order of the help."""
+SHARED = (
+    "everbell.cli.look",
+    "everbell.cli.change",
+    "everbell.cli.recurring",
+    "everbell.cli.pausing",
+    "everbell.cli.status",
+)
+"""The modules that have several commands. Any other has one, of its own name."""
 
 _KEY_HINT = "; here that is --token, or better EVERBELL_TOKEN"
 
@@ -62,7 +67,7 @@ Everbell delivers events at their time.
   everbell demo                                        see it at work, in a minute
   everbell serve                                       start a server on 127.0.0.1:8420
   everbell schedule '{"user": 7}' --in 20m --to https://example.com/hook
-  everbell list                                        what is to come
+  everbell list                                        events that are still to come
   everbell --help                                      all commands
 """
 
@@ -93,9 +98,10 @@ def _run(arguments: list[str]) -> int:
         encoding = sys.getfilesystemencoding()
         print(f"everbell: the argument {garbled!r} is no text in {encoding}, as this locale wants it", file=sys.stderr)
         return USAGE
-    if not name.startswith("-") and not _exists(name):
+    asked = find_command(name)
+    if asked is None and not name.startswith("-"):
         return _unknown(name)
-    parser, commands = parser_of([name] if name in COMMANDS else () if name == "--version" else COMMANDS)
+    parser, commands = parser_of([asked] if asked else () if name == "--version" else all_commands().values())
     try:
         args, unknown = parser.parse_known_args(arguments)
     except SystemExit as end:  # The help was printed, or a complaint.
@@ -113,8 +119,7 @@ def _run(arguments: list[str]) -> int:
     return code
 
 
-def parser_of(names: Iterable[str]) -> tuple[Parser, argparse._SubParsersAction[Parser]]:
-    """The parser with the commands of these names, as far as they exist."""
+def parser_of(subcommands: Iterable[Subcommand]) -> tuple[Parser, argparse._SubParsersAction[Parser]]:
     parser = Parser(
         prog="everbell",
         description="Everbell delivers events at their time. Each command explains itself: everbell schedule --help",
@@ -122,17 +127,29 @@ def parser_of(names: Iterable[str]) -> tuple[Parser, argparse._SubParsersAction[
     )
     parser.add_argument("--version", action="version", version=f"everbell {version('everbell')}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in dict.fromkeys(COMMANDS[name] for name in names if _exists(name)):
-        import_module(module).register(commands)
+    for subcommand in subcommands:
+        subcommand.add_to(commands)
     return parser, commands
 
 
-def _exists(name: str) -> bool:
-    return name in COMMANDS and find_spec(COMMANDS[name]) is not None
+def find_command(name: str) -> Subcommand | None:
+    """The command of this name. Imports few modules to find it, so that a quick command is quick."""
+    modules = [module for module in MODULES if module == f"everbell.cli.{name}"] or SHARED
+    return _commands_in(modules).get(name)
+
+
+def all_commands() -> dict[str, Subcommand]:
+    """All commands by name, in the order of the help."""
+    return _commands_in(MODULES)
+
+
+def _commands_in(modules: Iterable[str]) -> dict[str, Subcommand]:
+    members = [member for name in modules for member in vars(import_module(name)).values()]
+    return {member.name: member for member in members if isinstance(member, Subcommand)}
 
 
 def _is_text(argument: str) -> bool:
-    """Whether a server can be told. Bytes that Python could not read come as halves of surrogate pairs."""
+    """Whether an argument can be sent. Bytes that Python could not decode arrive as halves of surrogate pairs."""
     try:
         argument.encode()
     except UnicodeEncodeError:
@@ -141,7 +158,7 @@ def _is_text(argument: str) -> bool:
 
 
 def _unknown(name: str) -> int:
-    near = get_close_matches(name, [known for known in COMMANDS if _exists(known)], 1)
+    near = get_close_matches(name, all_commands(), 1)
     advice = f"did you mean {near[0]}?" if near else "see everbell --help"
     print(f"everbell: there is no command {name!r}; {advice}", file=sys.stderr)
     return USAGE
@@ -156,7 +173,7 @@ def _too_much(argument: str, parser: Parser) -> str:
 
 
 def _abandon_stdout() -> None:
-    """Whoever read our output is gone; what is left in the buffer goes nowhere, without a complaint at the exit."""
+    """The reader of the output is gone: discard the rest of the buffer, without an error at the exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -1,4 +1,4 @@
-"""Options that many commands share: which server, how to print, when."""
+"""Options that many commands share: the server, the output and the time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from everbell.cli.parser import Parser
-from everbell.client.address import DEFAULT_URL, Address
+from everbell.client.address import DEFAULT_URL, ServerAddress
 from everbell.client.blocking import Client
 from everbell.core.spec import shift_of
 from everbell.core.tenant import check_tenant_name
@@ -24,43 +24,20 @@ SERVER_GROUP = "server"
 def add_server_options(parser: Parser, env: Mapping[str, str] = os.environ) -> None:
     """`--server`, `--tenant`, `--token`, `--ca`, `--cert` and `--json`."""
     group = parser.add_argument_group(SERVER_GROUP)
-    group.add_argument(
-        "--server",
-        metavar="URL",
-        default=env.get("EVERBELL_SERVER") or DEFAULT_URL,
-        type=server,
-        help=f"where the server is (or EVERBELL_SERVER; {DEFAULT_URL})",
-    )
-    group.add_argument(
-        "--tenant",
-        metavar="NAME",
-        default=env.get("EVERBELL_TENANT") or "default",
-        type=checked(check_tenant_name),
-        help="whose events (or EVERBELL_TENANT; default)",
-    )
-    group.add_argument(
-        "--token",
-        metavar="TOKEN",
-        default=env.get("EVERBELL_TOKEN") or None,
-        help="the access key, where the server wants one (or EVERBELL_TOKEN, which other users cannot see)",
-    )
-    group.add_argument(
-        "--ca",
-        metavar="FILE",
-        default=env.get("EVERBELL_CA") or None,
-        help="for https: the authorities to trust, instead of the system's (or EVERBELL_CA)",
-    )
-    group.add_argument(
-        "--cert",
-        metavar="FILE",
-        default=env.get("EVERBELL_CERT") or None,
-        help="for https: a certificate with its key, where the server wants one (or EVERBELL_CERT)",
-    )
+
+    def add(name: str, metavar: str, help: str, default: str | None = None, check: Callable[[str], str] = str) -> None:
+        value = env.get(f"EVERBELL_{name.upper()}") or default
+        group.add_argument(f"--{name}", metavar=metavar, default=value, type=check, help=help)
+
+    add("server", "URL", f"where the server is (or EVERBELL_SERVER; {DEFAULT_URL})", DEFAULT_URL, server)
+    add("tenant", "NAME", "the tenant (or EVERBELL_TENANT; default)", "default", checked(check_tenant_name))
+    add("token", "TOKEN", "the access key, if the server needs one (or EVERBELL_TOKEN, which other users cannot see)")
+    add("ca", "FILE", "for https: the authorities to trust, instead of the system's (or EVERBELL_CA)")
+    add("cert", "FILE", "for https: a certificate with its key, if the server needs one (or EVERBELL_CERT)")
     add_json_option(parser)
 
 
 def add_json_option(parser: Parser) -> None:
-    """`--json`."""
     parser.add_argument("--json", action="store_true", help="print JSON: one document, or one a line for several")
 
 
@@ -79,7 +56,7 @@ def open_client(args: argparse.Namespace) -> Client:
 
 
 def checked(check: Callable[[str], T]) -> Callable[[str], T]:
-    """A check that raises `InvalidInput`, for an option: what it refuses is a mistake on the command line."""
+    """A check that raises `InvalidInput`, for an option: a refused value is an error of usage."""
 
     def convert(text: str) -> T:
         try:
@@ -93,7 +70,7 @@ def checked(check: Callable[[str], T]) -> Callable[[str], T]:
 @checked
 def server(text: str) -> str:
     """The URL of a server, if it is one."""
-    return Address(text, None).url
+    return ServerAddress(text, None).url
 
 
 @checked
@@ -114,16 +91,15 @@ def shift(text: str) -> str:
 
 @checked
 def duration_s(text: str) -> float:
-    """A duration in seconds."""
     return parse_duration(_with_unit(text)) / 1_000
 
 
 def _with_unit(text: str) -> str:
-    """In JSON a number means seconds; on a command line nobody could say of what, unless it is nothing."""
+    """In JSON a number means seconds. On a command line it needs a unit, unless it is 0."""
     if text == "0":
         return "0s"
     if text.isdecimal():
-        raise InvalidInput(f"{text} of what? write {text}s, {text}m or {text}h")
+        raise InvalidInput(f"{text} has no unit; write {text}s, {text}m or {text}h")
     return text
 
 

@@ -1,7 +1,7 @@
-"""The parser of all commands: help that teaches, and complaints of one line that say what to do.
+"""The parser of all commands: help with examples, and error messages of one line with advice.
 
-A module of commands has `register(commands)`. It adds a command with `add_command`, gives it options, and sets `run`:
-a function from the parsed arguments to the exit code.
+A command is a function from the parsed arguments to the exit code, under `@command(...)`, which declares its help and
+its options.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 OK = 0
@@ -34,14 +35,17 @@ times and durations:
 # argparse forgets that commands are indented further than options.
 _NAME_ROOM = 14
 
-# What argparse takes for a number below nothing, and so for a value and not for an option: also with a unit, -20m.
-_BELOW_NOTHING = re.compile(r"-\d[\w.]*$", re.ASCII)
+# argparse takes text of this form for a negative number, so for a value and not for an option: also with a unit, -20m.
+_NEGATIVE = re.compile(r"-\d[\w.]*$", re.ASCII)
 
 Run = Callable[[argparse.Namespace], int]
+Container = argparse._ActionsContainer
+AddOption = Callable[[Any], None]
+"""Adds an option, or several, to a parser or a group of options."""
 
 
 class Misuse(Exception):
-    """The command line is wrong in a way that only the command itself can see."""
+    """The command line is wrong in a way that only the command can check."""
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -53,26 +57,57 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors fit on one line."""
+    """An argument parser with errors of one line."""
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(formatter_class=_Formatter, allow_abbrev=False, **arguments)
-        self._negative_number_matcher = _BELOW_NOTHING
+        self._negative_number_matcher = _NEGATIVE
 
     def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: {message}; see {self.prog} --help", file=sys.stderr)
         sys.exit(USAGE)
 
 
-def add_command(
-    commands: argparse._SubParsersAction[Parser], name: str, summary: str, description: str, notes: str, run: Run
-) -> Parser:
-    """Add a command. `notes` follow the options in its help: examples first, then what they do not say."""
-    parser = commands.add_parser(
-        name,
-        help=summary,
-        description=description,
-        epilog=notes,
-    )
-    parser.set_defaults(run=run)
-    return parser
+@dataclass(frozen=True, slots=True)
+class Subcommand:
+    """A command of `everbell`: its help, its options and its function. `everbell.cli.main` finds it in its module."""
+
+    name: str
+    summary: str
+    description: str
+    notes: str
+    """They follow the options in the help: examples first, then details."""
+    options: tuple[AddOption, ...]
+    run: Run
+
+    def add_to(self, commands: argparse._SubParsersAction[Parser]) -> None:
+        """Add the parser of this command."""
+        parser = commands.add_parser(self.name, help=self.summary, description=self.description, epilog=self.notes)
+        for add_option in self.options:
+            add_option(parser)
+        parser.set_defaults(run=self.run)
+
+
+def command(name: str, summary: str, description: str, notes: str, *options: AddOption) -> Callable[[Run], Subcommand]:
+    """Make a command of the function below, which returns the exit code."""
+    return lambda run: Subcommand(name, summary, description, notes, options, run)
+
+
+def argument(*names: str, **settings: Any) -> AddOption:
+    """An argument or option; the parameters are those of `ArgumentParser.add_argument`."""
+
+    def add(parser: Container) -> None:
+        parser.add_argument(*names, **settings)
+
+    return add
+
+
+def one_of(*options: AddOption) -> AddOption:
+    """Options of which at most one may be given."""
+
+    def add(parser: Container) -> None:
+        group = parser.add_mutually_exclusive_group()
+        for add_option in options:
+            add_option(group)
+
+    return add

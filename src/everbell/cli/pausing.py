@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from everbell.cli.moments import exact, relative
 from everbell.cli.options import add_server_options, duration, instant, open_client
-from everbell.cli.parser import OK, TIMES, Misuse, Parser, add_command
-from everbell.cli.printing import print_json
+from everbell.cli.parser import OK, TIMES, Misuse, argument, command, one_of
+from everbell.cli.printing import due_text, print_json, print_list, print_result
 from everbell.cli.reporting import note
-from everbell.cli.terminal import Paint, Table, harmless
+from everbell.cli.terminal import harmless
+from everbell.cli.timestamps import exact, relative
 from everbell.client.answers import Paused
 from everbell.clock import SystemClock
 from everbell.core.pause import What
@@ -17,16 +17,16 @@ from everbell.core.pause import What
 _NOTES = f"""\
 examples:
   everbell pause --target https://shop.example --note "moving the database" --for 2h
-  everbell pause --queue mail                    workers are given nothing
+  everbell pause --queue mail                    workers get no events
   everbell pause --key order-17                  in order afterwards, as before
   everbell pause --whole-tenant --tenant shop    everything of one tenant
-  everbell pauses                                what is paused, since when, by whom and why
+  everbell pauses                                all pauses, each with its time, access key and reason
   everbell resume --queue mail
   everbell pause weekly-report --note "until the numbers are right"     a recurring event
 
-Events of what is paused are still taken in; nothing is lost and no attempt is used up. What is under way may end.
-Resumed, what is overdue goes out, the oldest first. Expiry goes on meanwhile. A host is paused with all its URLs.
-A recurring event that is paused rings no more; what passes meanwhile rings then as far as its misfire policy says.
+Events are accepted during a pause; nothing is lost and no attempt is used up. Attempts in flight may end.
+After it, overdue events are delivered, the oldest first. Events expire meanwhile. A host is paused with all its URLs.
+A paused recurring event is not delivered; its misfire policy decides about the occurrences that it missed.
 
 {TIMES}"""
 
@@ -37,52 +37,39 @@ examples:
   everbell list --status paused                  recurring events that are paused one by one"""
 
 
-def register(commands: argparse._SubParsersAction[Parser]) -> None:
-    """Add the commands."""
-    pause = add_command(
-        commands, "pause", "let events wait for now", "Pause a tenant, key, target, queue or event.", _NOTES, _pause
-    )
-    _add_things(pause)
-    pause.add_argument("--note", metavar="TEXT", help="why")
-    ends = pause.add_mutually_exclusive_group()
-    ends.add_argument("--until", metavar="TIME", type=instant, help="it goes on then by itself")
-    ends.add_argument("--for", dest="for_", metavar="DURATION", type=duration, help="or after this long, as in 2h")
-    add_server_options(pause)
-    resume = add_command(commands, "resume", "let what is paused go on", "Let what is paused go on.", _NOTES, _resume)
-    _add_things(resume)
-    resume.add_argument("--note", metavar="TEXT", help="why; of a recurring event")
-    add_server_options(resume)
-    pauses = add_command(
-        commands, "pauses", "show what is paused", "Show what of a tenant is paused, and why.", _LIST_NOTES, _pauses
-    )
-    add_server_options(pauses)
-
-
-def _add_things(parser: Parser) -> None:
-    parser.add_argument("id", metavar="ID", nargs="?", help="of a recurring event")
-    things = parser.add_mutually_exclusive_group()
-    things.add_argument("--key", metavar="KEY", help="or all events of a key")
-    things.add_argument("--target", metavar="URL", help="or all that goes to a host, as in https://shop.example")
-    things.add_argument("--queue", metavar="NAME", help="or all that workers would get from a queue")
-    things.add_argument("--whole-tenant", action="store_true", help="or everything of the tenant")
-
-
 def _thing(args: argparse.Namespace) -> tuple[What, str | None] | None:
-    """What is meant; None for a recurring event."""
-    found: tuple[What, str | None] | None = None
-    if args.whole_tenant:
-        found = "tenant", None
-    elif args.key is not None:
-        found = "key", args.key
-    elif args.target is not None:
-        found = "target", args.target
-    elif args.queue is not None:
-        found = "queue", args.queue
-    if (found is None) == (args.id is None):
+    """The object of the pause; None for a recurring event."""
+    things: tuple[tuple[What, str | None], ...] = (("key", args.key), ("target", args.target), ("queue", args.queue))
+    found = next((thing for thing in things if thing[1] is not None), None)
+    if (found is not None or args.whole_tenant) == (args.id is not None):
         raise Misuse("give the ID of a recurring event, or one of --key, --target, --queue and --whole-tenant")
-    return found
+    return ("tenant", None) if args.whole_tenant else found
 
 
+_THINGS = (
+    argument("id", metavar="ID", nargs="?", help="of a recurring event"),
+    one_of(
+        argument("--key", metavar="KEY", help="or all events of a key"),
+        argument("--target", metavar="URL", help="or all that goes to a host, as in https://shop.example"),
+        argument("--queue", metavar="NAME", help="or all that workers would get from a queue"),
+        argument("--whole-tenant", action="store_true", help="or everything of the tenant"),
+    ),
+)
+
+
+@command(
+    "pause",
+    "hold back events",
+    "Pause a tenant, key, target, queue or event.",
+    _NOTES,
+    *_THINGS,
+    argument("--note", metavar="TEXT", help="why"),
+    one_of(
+        argument("--until", metavar="TIME", type=instant, help="it goes on then by itself"),
+        argument("--for", dest="for_", metavar="DURATION", type=duration, help="or after this long, as in 2h"),
+    ),
+    add_server_options,
+)
 def _pause(args: argparse.Namespace) -> int:
     thing = _thing(args)
     if thing is None:
@@ -95,9 +82,7 @@ def _pause(args: argparse.Namespace) -> int:
         end = "" if paused.until is None else f" until {exact(paused.until)}"
         print(f"{_label(paused)} is paused{end}; everbell resume {_option(paused)} lets it go on")
         if paused.unheard:
-            note(
-                f"{harmless(', '.join(paused.unheard))} could not be asked, and may still start something for a moment"
-            )
+            note(f"{harmless(', '.join(paused.unheard))} gave no answer, and may start attempts for a moment")
     return OK
 
 
@@ -106,13 +91,23 @@ def _pause_event(args: argparse.Namespace) -> int:
         raise Misuse("a recurring event is paused until it is resumed: leave out --until and --for")
     with open_client(args) as client:
         event = client.pause(args.id, note=args.note)
-    if args.json:
-        print_json(event)
-    else:
-        print(f"{harmless(event.id)} is paused; everbell resume {harmless(event.id)} lets it ring again")
+    print_result(
+        event,
+        f"{harmless(event.id)} is paused; everbell resume {harmless(event.id)} lets it ring again",
+        as_json=args.json,
+    )
     return OK
 
 
+@command(
+    "resume",
+    "end a pause",
+    "Resume a tenant, key, target, queue or event.",
+    _NOTES,
+    *_THINGS,
+    argument("--note", metavar="TEXT", help="why; of a recurring event"),
+    add_server_options,
+)
 def _resume(args: argparse.Namespace) -> int:
     thing = _thing(args)
     if thing is None:
@@ -134,22 +129,24 @@ def _resume(args: argparse.Namespace) -> int:
 def _resume_event(args: argparse.Namespace) -> int:
     with open_client(args) as client:
         event = client.resume(args.id, note=args.note)
-    if args.json:
-        print_json(event)
-    else:
-        print(f"{harmless(event.id)} rings {relative(event.at, SystemClock().now())}, at {exact(event.at)}")
+    print_result(event, due_text(event.id, event.at), as_json=args.json)
     return OK
 
 
+@command(
+    "pauses",
+    "list pauses",
+    "List the pauses of a tenant.",
+    _LIST_NOTES,
+    add_server_options,
+)
 def _pauses(args: argparse.Namespace) -> int:
     with open_client(args) as client:
         pauses = client.pauses()
-    if args.json:
-        for paused in pauses:
-            print_json(paused)
-    elif pauses:
-        now = SystemClock().now()
-        Table(("WHAT", "NAME", "SINCE", "UNTIL", "BY", "NOTE"), Paint()).print([_row(each, now) for each in pauses])
+    now = SystemClock().now()
+    if args.json or pauses:
+        headings = ("WHAT", "NAME", "SINCE", "UNTIL", "BY", "NOTE")
+        print_list(pauses, headings, lambda paused: _row(paused, now), as_json=args.json)
     else:
         note(f"nothing of tenant {args.tenant} is paused")
     return OK

@@ -7,16 +7,19 @@ import re
 import sys
 from base64 import b64encode
 from codecs import lookup
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from everbell.cli.moments import exact, millis, relative, roughly
 from everbell.cli.terminal import Paint, Table, harmless
+from everbell.cli.timestamps import exact, millis, relative, roughly
 from everbell.client.answers import AttemptView, EventView
+from everbell.clock import SystemClock
 from everbell.core.time import format_instant
+
+T = TypeVar("T")
 
 PAYLOAD_SHOWN_MAX = 2_000
 _ID_SHOWN_MAX = 64
@@ -29,12 +32,36 @@ STATUS_COLUMN = 1
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on one line; times as the server writes them, what is not there left out."""
+    """One JSON document on one line; times as the server writes them, absent fields left out."""
     print_line(msgspec.json.encode(_plain(value)))
 
 
+def print_result(value: Any, text: str, *, as_json: bool) -> None:
+    """The result of a command: JSON for programs, a line for people."""
+    if as_json:
+        print_json(value)
+    else:
+        print(text)
+
+
+def print_list(
+    values: Sequence[T], headings: Sequence[str], row: Callable[[T], Sequence[str]], *, as_json: bool
+) -> None:
+    """Several values: a JSON document a line for programs, a table for people."""
+    if as_json:
+        for value in values:
+            print_json(value)
+    else:
+        Table(headings, Paint()).print([row(value) for value in values])
+
+
+def due_text(event_id: str, at: datetime) -> str:
+    """When an event is due, as a line."""
+    return f"{harmless(event_id)} rings {relative(at, SystemClock().now())}, at {exact(at)}"
+
+
 def print_line(document: bytes) -> None:
-    """A JSON document; with escapes where the locale is not UTF-8, for a program must not get question marks."""
+    """A JSON document. If the locale is not UTF-8, it has escapes, so that a program gets no question marks."""
     text = document.decode()
     if not text.isascii() and lookup(sys.stdout.encoding).name != "utf-8":
         text = _BEYOND_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text)
@@ -68,7 +95,6 @@ def row(event: EventView, now: int) -> tuple[str, ...]:
 
 
 def print_event(event: EventView, now: int, paint: Paint) -> None:
-    """Everything about one event."""
     print(paint(harmless(event.id), "bold"))
     for label, text in _facts(event, now):
         shown = paint.status(event.status) + text[len(event.status) :] if label == "status" else text
@@ -108,9 +134,9 @@ def _facts(event: EventView, now: int) -> list[tuple[str, str]]:
 def _status(event: EventView, now: int) -> str:
     rings_at = event.next_attempt_at or event.at
     if event.status in ("scheduled", "retrying") and millis(rings_at) < now:
-        # Its time came, and nobody has got it yet: a worker has to ask for it, or others are before it.
-        whose = "a worker" if event.to.startswith("queue:") else "its turn"
-        return f"{event.status}, waits for {whose} since {roughly(now - millis(rings_at))}"
+        # It is due and not in flight: no worker has leased it, or other events are before it.
+        awaited = "a worker" if event.to.startswith("queue:") else "its turn"
+        return f"{event.status}, waits for {awaited} since {roughly(now - millis(rings_at))}"
     if event.next_attempt_at is not None:
         return f"{event.status}, next attempt {relative(event.next_attempt_at, now)}"
     if event.status == "scheduled":

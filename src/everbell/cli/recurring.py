@@ -1,4 +1,4 @@
-"""`everbell preview` and `backfill`: what there is to do about events that repeat, beside pausing them.
+"""`everbell preview` and `backfill`: commands for recurring events, beside pausing them.
 
 A preview of an expression needs no server: the times are the same everywhere.
 """
@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
-from everbell.cli.moments import exact, relative
 from everbell.cli.options import add_server_options, instant, open_client, positive
-from everbell.cli.parser import FAILED, OK, TIMES, Misuse, Parser, add_command
-from everbell.cli.printing import print_json
+from everbell.cli.parser import FAILED, OK, TIMES, Misuse, argument, command
+from everbell.cli.printing import print_json, print_result
 from everbell.cli.repeat_options import add_clock_options, expression
 from everbell.cli.reporting import complain, note
 from everbell.cli.terminal import Paint, Table
+from everbell.cli.timestamps import exact, relative
 from everbell.client.recurrence_calls import Upcoming
 from everbell.clock import SystemClock
 from everbell.core.recurrence import upcoming
@@ -46,31 +46,18 @@ Every time of the range becomes an event of its own, due at once, the oldest fir
 {TIMES}"""
 
 
-def register(commands: argparse._SubParsersAction[Parser]) -> None:
-    """Add the commands."""
-    preview = add_command(
-        commands, "preview", "show when events ring", "Show the next times of a recurrence.", _PREVIEW_NOTES, _preview
-    )
-    preview.add_argument("expression", metavar="CRON", nargs="?", type=expression, help='as in "0 9 * * MON-FRI"')
-    preview.add_argument("--id", help="of an event that is scheduled, instead of an expression")
-    add_clock_options(preview)
-    preview.add_argument("--from", dest="from_", metavar="TIME", type=instant, help="not before this time; now")
-    preview.add_argument("--count", metavar="N", type=positive, help=f"so many times ({_TIMES_SHOWN})")
-    add_server_options(preview)
-    backfill = add_command(
-        commands,
-        "backfill",
-        "ring for a past range",
-        "Ring for the times of a past range of a recurring event.",
-        _BACKFILL_NOTES,
-        _backfill,
-    )
-    backfill.add_argument("id", metavar="ID", help="which event")
-    backfill.add_argument("--from", dest="from_", metavar="TIME", type=instant, required=True, help="the first time")
-    backfill.add_argument("--until", metavar="TIME", type=instant, required=True, help="the last time, in the past")
-    add_server_options(backfill)
-
-
+@command(
+    "preview",
+    "show when events ring",
+    "Show the next times of a recurrence.",
+    _PREVIEW_NOTES,
+    argument("expression", metavar="CRON", nargs="?", type=expression, help='as in "0 9 * * MON-FRI"'),
+    argument("--id", help="of an event that is scheduled, instead of an expression"),
+    add_clock_options,
+    argument("--from", dest="from_", metavar="TIME", type=instant, help="not before this time; now"),
+    argument("--count", metavar="N", type=positive, help=f"how many times ({_TIMES_SHOWN})"),
+    add_server_options,
+)
 def _preview(args: argparse.Namespace) -> int:
     if (args.expression is None) == (args.id is None):
         raise Misuse("give a cron expression, or --id ID for an event that is scheduled")
@@ -114,13 +101,24 @@ def _local(shown: Upcoming) -> str:
     return "" if shown.local is None else f"{datetime.fromisoformat(shown.local):%a %Y-%m-%d %H:%M:%S %z}"
 
 
+@command(
+    "backfill",
+    "ring for a past range",
+    "Ring for the times of a past range of a recurring event.",
+    _BACKFILL_NOTES,
+    argument("id", metavar="ID", help="which event"),
+    argument("--from", dest="from_", metavar="TIME", type=instant, required=True, help="the first time"),
+    argument("--until", metavar="TIME", type=instant, required=True, help="the last time, in the past"),
+    add_server_options,
+)
 def _backfill(args: argparse.Namespace) -> int:
     with open_client(args) as client:
         made = client.backfill(args.id, from_=args.from_, until=args.until)
     for error in made.errors:
         complain("backfill", f"occurrence {error.index + 1} of the range: {error.detail}")
-    if args.json:
-        print_json(made)
-    else:
-        print(f"scheduled {made.scheduled:,}" + (f", {made.existing:,} were there already" if made.existing else ""))
+    print_result(
+        made,
+        f"scheduled {made.scheduled:,}" + (f", {made.existing:,} were there already" if made.existing else ""),
+        as_json=args.json,
+    )
     return FAILED if made.errors else OK

@@ -1,4 +1,4 @@
-"""The options that say how an event comes again."""
+"""The options of recurring events."""
 
 from __future__ import annotations
 
@@ -13,33 +13,36 @@ from everbell.core.timetable import Gap, Repeated, check_zone
 
 
 def add_repeat_options(parser: Parser) -> None:
-    """`--every` and `--cron`, and what goes with them."""
+    """`--every`, `--cron` and their details."""
     group = parser.add_argument_group("recurrence")
     when = group.add_mutually_exclusive_group()
     when.add_argument(
-        "--every", metavar="DURATION", type=duration, help="again after each; alone, the first comes after that long"
+        "--every",
+        metavar="DURATION",
+        type=duration,
+        help="the interval; without --at or --in it begins with one",
     )
     when.add_argument("--cron", metavar="CRON", type=expression, help='as in "0 9 * * MON-FRI"; see everbell preview')
     add_clock_options(group)
     group.add_argument("--count", metavar="N", type=positive, help="how many times in all")
     group.add_argument("--until", metavar="TIME", type=instant, help="not after this time")
-    group.add_argument("--jitter", metavar="DURATION", type=duration, help="each rings later by a part of this")
-    group.add_argument("--misfire", choices=get_args(Misfire), help="which of those that are late ring (all)")
-    group.add_argument("--catch-up", metavar="DURATION", type=duration, help="how late one may begin at all")
+    group.add_argument("--jitter", metavar="DURATION", type=duration, help="each rings later by a random part of this")
+    group.add_argument("--misfire", choices=get_args(Misfire), help="which late occurrences ring (all)")
+    group.add_argument("--catch-up", metavar="DURATION", type=duration, help="how late an occurrence may ring")
     group.add_argument(
-        "--overlap", choices=get_args(Overlap), help="what comes while the one before is under way (wait)"
+        "--overlap", choices=get_args(Overlap), help="an occurrence that is due while the last is in flight (wait)"
     )
 
 
 def add_clock_options(parser: argparse._ActionsContainer) -> None:
-    """The zone of an expression, and what happens when its clocks change."""
+    """The zone of an expression, and the rules for changes of its clocks."""
     parser.add_argument("--tz", metavar="ZONE", type=zone, help="the zone of the expression, as in Europe/Berlin (UTC)")
     parser.add_argument("--gap", choices=get_args(Gap), help="at a time that the clocks leave out (skip)")
     parser.add_argument("--repeated", choices=get_args(Repeated), help="at a time that the clocks show twice")
 
 
 def repeat_field(args: argparse.Namespace) -> dict[str, Any] | None:
-    """What the options say, as it is written in JSON; None where they say nothing."""
+    """The field `repeat` of the JSON; None without options."""
     given = {
         "every": args.every,
         "cron": args.cron,

@@ -8,12 +8,11 @@ from everbell.cli.terminal import Paint, harmless
 
 
 def complain(command: str, text: str) -> None:
-    """One line about something that was refused or failed, in order with what was printed before."""
+    """One line about something that was refused or failed, after the output so far."""
     sys.stdout.flush()
     print(f"everbell {command}: {harmless(text)}", file=sys.stderr)
 
 
 def note(text: str) -> None:
-    """Something good to know."""
     sys.stdout.flush()
     print(Paint(sys.stderr)(text, "dim"), file=sys.stderr)

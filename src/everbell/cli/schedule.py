@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,13 @@ from msgspec import DecodeError
 from msgspec import json as msgspec_json
 
 from everbell.cli.event_lines import EventLines
-from everbell.cli.moments import exact, relative
 from everbell.cli.options import add_server_options, add_time_options, duration, open_client, positive
-from everbell.cli.parser import FAILED, OK, TIMES, Misuse, Parser, add_command
-from everbell.cli.printing import print_json
+from everbell.cli.parser import FAILED, OK, TIMES, Misuse, argument, command
+from everbell.cli.printing import due_text, print_json, print_result
 from everbell.cli.repeat_options import add_repeat_options, repeat_field
 from everbell.cli.reporting import complain
 from everbell.cli.terminal import Progress, harmless
-from everbell.client.answers import Batch
+from everbell.client.answers import BatchResult
 from everbell.clock import SystemClock
 from everbell.errors import EverbellError, InvalidInput
 
@@ -40,41 +40,45 @@ payload:
   @FILE reads it from a file, - from standard input.
   A file named *.ndjson or *.jsonl, or any with --lines, has a whole event on each line,
     {{"payload": {{"order": 17}}, "in": "20m", "to": "queue:orders", "id": "order-17"}}
-  and options fill in what a line leaves out. A line that is refused is named on stderr, and harms no other.
+  and options fill in missing fields. A refused line is named on stderr, and does not affect the others.
 
 With an --id of your own, repeating a command is safe: the event is scheduled once.
 
 {TIMES}"""
 
 
-def register(commands: argparse._SubParsersAction[Parser]) -> None:
-    """Add the command."""
-    parser = add_command(
-        commands, "schedule", "schedule an event, or many", "Schedule an event, or a file of them.", _NOTES, _schedule
-    )
-    parser.add_argument("payload", metavar="PAYLOAD", nargs="?", help="JSON, @FILE, or - for standard input")
-    add_time_options(parser, required=False)
-    parser.add_argument("--to", metavar="TARGET", help="https://…, http://…, queue:NAME, or handler:NAME")
-    parser.add_argument("--id", help="your own id, unique in the tenant; makes repeating safe")
-    parser.add_argument("--key", help="events of one key go one at a time, in order")
-    parser.add_argument("--tag", dest="tags", metavar="TAG", action="append", help="to find it by; may be repeated")
-    parser.add_argument(
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a header; write NAME:VALUE")
+    return name.strip(), value.strip()
+
+
+@command(
+    "schedule",
+    "schedule an event, or many",
+    "Schedule an event, or a file of them.",
+    _NOTES,
+    argument("payload", metavar="PAYLOAD", nargs="?", help="JSON, @FILE, or - for standard input"),
+    partial(add_time_options, required=False),
+    argument("--to", metavar="TARGET", help="https://…, http://…, queue:NAME, or handler:NAME"),
+    argument("--id", help="your own id, unique in the tenant; makes repeating safe"),
+    argument("--key", help="events of one key go one at a time, in order"),
+    argument("--tag", dest="tags", metavar="TAG", action="append", help="to find it by; may be repeated"),
+    argument(
         "--header",
         dest="headers",
         metavar="NAME:VALUE",
         type=_header,
         action="append",
         help="sent along with the delivery; may be repeated",
-    )
-    parser.add_argument("--retry-attempts", metavar="N", type=positive, help="attempts in all before it is dead")
-    parser.add_argument(
-        "--expires", metavar="DURATION", type=duration, help="not delivered any more this long after it was due"
-    )
-    parser.add_argument("--lines", action="store_true", help="a whole event on each line of the input")
-    add_repeat_options(parser)
-    add_server_options(parser)
-
-
+    ),
+    argument("--retry-attempts", metavar="N", type=positive, help="all attempts before it is dead"),
+    argument("--expires", metavar="DURATION", type=duration, help="not delivered later than this after it was due"),
+    argument("--lines", action="store_true", help="a whole event on each line of the input"),
+    add_repeat_options,
+    add_server_options,
+)
 def _schedule(args: argparse.Namespace) -> int:
     source: str | None = args.payload
     fields = _fields(args)
@@ -88,15 +92,12 @@ def _schedule(args: argparse.Namespace) -> int:
     fields["in_"] = fields.pop("in", None)
     with open_client(args) as client:
         scheduled = client.schedule(_payload(source), **fields)
-    if args.json:
-        print_json(scheduled)
-    else:
-        print(f"{harmless(scheduled.id)} rings {relative(scheduled.at, SystemClock().now())}, at {exact(scheduled.at)}")
+    print_result(scheduled, due_text(scheduled.id, scheduled.at), as_json=args.json)
     return OK
 
 
 def _fields(args: argparse.Namespace) -> dict[str, Any]:
-    """What the options say about an event, under the names of its JSON."""
+    """The fields of the event in the options, by their names in JSON."""
     fields = {
         "at": args.at,
         "in": args.in_ or (args.every if args.at is None else None),
@@ -114,13 +115,6 @@ def _fields(args: argparse.Namespace) -> dict[str, Any]:
 
 def _given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, colon, value = text.partition(":")
-    if not colon or not name.strip():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a header; write NAME:VALUE")
-    return name.strip(), value.strip()
 
 
 def _payload(source: str | None) -> Any:
@@ -149,7 +143,7 @@ def _schedule_lines(args: argparse.Namespace, source: str, defaults: dict[str, A
         raise Misuse("--id names one event; put an id on each line instead")
     with EventLines.open(None if source == "-" else source[1:], defaults) as lines, open_client(args) as client:
         progress = Progress(lines.size_bytes, SystemClock())
-        report = _Report(args.json, progress)
+        report = _LineReport(args.json, progress)
         try:
             for batch in client.schedule_batches(lines):
                 report.add(batch, lines)
@@ -158,12 +152,12 @@ def _schedule_lines(args: argparse.Namespace, source: str, defaults: dict[str, A
             progress.clear()
             complain("schedule", f"stopped after {lines.settled} lines, of which {report.accepted} were scheduled")
             raise
-        report.add(Batch([]), lines)
+        report.add(BatchResult([]), lines)
     return report.end()
 
 
-class _Report:
-    """What became of the lines, as it becomes known. The bar makes way for what is printed."""
+class _LineReport:
+    """Prints the outcome of the lines as it becomes known. The progress bar is cleared for each print."""
 
     def __init__(self, as_json: bool, progress: Progress) -> None:
         self._as_json = as_json
@@ -171,7 +165,7 @@ class _Report:
         self.accepted = 0
         self.refused = 0
 
-    def add(self, batch: Batch, lines: EventLines) -> None:
+    def add(self, batch: BatchResult, lines: EventLines) -> None:
         reasons = {refusal.index: str(refusal.error) for refusal in batch.refused}
         for settled in lines.settle(batch.ids, reasons):
             if settled.id is not None:

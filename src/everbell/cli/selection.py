@@ -16,13 +16,13 @@ def add_selection_options(parser: Parser) -> None:
     group = parser.add_argument_group("which events")
     group.add_argument("--key", help="events of this key")
     group.add_argument("--tag", help="events with this tag")
-    group.add_argument("--to", metavar="TARGET", help="whose target begins so: queue:mail, https://shop.example/")
-    group.add_argument("--id-prefix", metavar="TEXT", help="whose id begins so")
+    group.add_argument("--to", metavar="TARGET", help="the beginning of the target: queue:mail, https://shop.example/")
+    group.add_argument("--id-prefix", metavar="TEXT", help="the beginning of the id")
     group.add_argument("--from", dest="from_", metavar="TIME", type=instant, help="due at this time or later")
     group.add_argument("--until", metavar="TIME", type=instant, help="due at this time or earlier")
 
 
 def chosen(args: argparse.Namespace) -> dict[str, Any]:
-    """What was given of them, under the names of the client's arguments."""
+    """The given options, under the names of the client's arguments."""
     names = ("key", "tag", "to", "id_prefix", "from_", "until")
     return {name: getattr(args, name) for name in names if getattr(args, name) is not None}

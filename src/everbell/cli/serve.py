@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 
+from everbell.cli.parser import Parser, argument, command
 from everbell.log_lines import set_up_logging
-from everbell.settings import SETTINGS, load
+from everbell.node.settings import SETTINGS, load
 
 EXAMPLES = """\
 examples:
@@ -22,31 +23,29 @@ Stop it with Ctrl-C or SIGTERM: no new attempts start, those under way may end, 
 """
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "serve",
-        help="start a server",
-        description="Start a server: events come in over HTTP, are kept in the store, and go out at their time.",
-        epilog=EXAMPLES,
-    )
-    parser.add_argument("--config", metavar="FILE", help="read settings from this TOML file")
+def _add_settings(parser: Parser) -> None:
     for setting in SETTINGS:
         text = setting.help + (f" (default: {setting.default})" if setting.default not in ("", "false") else "")
         if setting.metavar is None:
             parser.add_argument(setting.flag, dest=setting.name, action="store_const", const="true", help=text)
         else:
             parser.add_argument(setting.flag, dest=setting.name, metavar=setting.metavar, help=text)
-    parser.set_defaults(run=run)
 
 
+@command(
+    "serve",
+    "start a server",
+    "Start a server: it accepts events over HTTP, keeps them in the store, and delivers them at their time.",
+    EXAMPLES,
+    argument("--config", metavar="FILE", help="read settings from this TOML file"),
+    _add_settings,
+)
 def run(args: argparse.Namespace) -> int:
-    """Serve until told to stop."""
     given = {setting.name: getattr(args, setting.name) for setting in SETTINGS}
     flags = {name: value for name, value in given.items() if value is not None}
     settings = load(flags, os.environ, args.config)
     set_up_logging(settings.log_level, layout=settings.log_format, node=settings.cluster.name)
     # Imported late: `everbell serve --help` needs none of it.
-    from everbell.server.serve import serve
+    from everbell.node.serve import serve
 
     return serve(settings)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from everbell.cli.options import add_server_options, open_client
-from everbell.cli.parser import FAILED, OK, Parser, add_command
+from everbell.cli.parser import FAILED, OK, argument, command
 from everbell.cli.printing import print_json
 from everbell.cli.terminal import Paint, Table, harmless
 from everbell.core.cluster.view import ClusterView, MemberView
@@ -24,45 +24,31 @@ examples:
 
 _DRAIN_NOTES = """\
 examples:
-  everbell drain n3                              move everything away from node n3, one partition at a time
+  everbell drain n3                              move all partitions away from node n3, one at a time
   everbell status                                watch it go
   everbell undrain n3                            let it own partitions again
 
 A node that is stopped with SIGTERM drains by itself. A drain ends with the process: after a restart the node takes its
 share again."""
 
+_NODE = argument("node", metavar="NODE", help="the name of the node")
+
 MEMBER_HEADINGS = ("NODE", "STATE", "PARTITIONS", "ZONE", "CAPACITY", "WATCHES", "BACKUP", "URL")
 
 
-def register(commands: argparse._SubParsersAction[Parser]) -> None:
-    """Add the commands."""
-    status = add_command(
-        commands,
-        "status",
-        "show health and cluster",
-        "Show the health of a node, and the cluster as it sees it.",
-        _STATUS_NOTES,
-        _status,
-    )
-    status.add_argument("--partitions", action="store_true", help="show every partition")
-    add_server_options(status)
-    drain = add_command(
-        commands, "drain", "move everything away from a node", "Move partitions away.", _DRAIN_NOTES, _drain
-    )
-    drain.add_argument("node", metavar="NODE", help="the name of the node")
-    add_server_options(drain)
-    undrain = add_command(
-        commands, "undrain", "let a node own partitions again", "Undo a drain.", _DRAIN_NOTES, _undrain
-    )
-    undrain.add_argument("node", metavar="NODE", help="the name of the node")
-    add_server_options(undrain)
-
-
+@command(
+    "status",
+    "show health and cluster",
+    "Show the health of a node, and the cluster as it sees it.",
+    _STATUS_NOTES,
+    argument("--partitions", action="store_true", help="show every partition"),
+    add_server_options,
+)
 def _status(args: argparse.Namespace) -> int:
     with open_client(args) as client:
         health = client.health()
         if not args.json:
-            # Before anything else: a node that is not well may have nothing more to say.
+            # First, because an unhealthy node may not answer the next request.
             print_health(health, Paint())
         view = client.cluster()
     if args.json:
@@ -73,11 +59,27 @@ def _status(args: argparse.Namespace) -> int:
     return OK if health.state == "ready" else FAILED
 
 
+@command(
+    "drain",
+    "move all partitions away from a node",
+    "Move partitions away.",
+    _DRAIN_NOTES,
+    _NODE,
+    add_server_options,
+)
 def _drain(args: argparse.Namespace) -> int:
     with open_client(args) as client:
         return _show(client.drain(args.node), args)
 
 
+@command(
+    "undrain",
+    "let a node own partitions again",
+    "Undo a drain.",
+    _DRAIN_NOTES,
+    _NODE,
+    add_server_options,
+)
 def _undrain(args: argparse.Namespace) -> int:
     with open_client(args) as client:
         return _show(client.undrain(args.node), args)
@@ -92,7 +94,7 @@ def _show(view: ClusterView, args: argparse.Namespace) -> int:
 
 
 def print_cluster(view: ClusterView, paint: Paint, *, partitions: bool = False) -> None:
-    """Everything, for people."""
+    """The whole state of the cluster, for people."""
     print_heading(view, paint)
     print_members(view, paint)
     if view.pauses:
@@ -108,7 +110,7 @@ def print_cluster(view: ClusterView, paint: Paint, *, partitions: bool = False) 
 
 
 def print_health(health: Health, paint: Paint) -> None:
-    """What is wrong with the asked node, if anything, part by part."""
+    """The health of the asked node, part by part."""
     colour = "green" if health.state == "ready" else "red"
     print(f"{harmless(health.node or 'the server')} is {paint(health.state, colour)}{_because(health.reason)}")
     for name, state, figures, reason in _parts(health):
@@ -117,7 +119,7 @@ def print_health(health: Health, paint: Paint) -> None:
 
 
 def _parts(health: Health) -> Iterator[tuple[str, str, str, str | None]]:
-    """The name of each part, how it is, its figures and what is wrong."""
+    """The name of each part, its state, its figures and the reason if it is not ok."""
     if (store := health.store) is not None:
         since = "" if store.since is None else f" since {harmless(store.since)}"
         yield "store", store.state, since, store.reason
@@ -142,7 +144,7 @@ def _because(reason: str | None) -> str:
 
 
 def print_heading(view: ClusterView, paint: Paint) -> None:
-    """One line about the whole."""
+    """Two lines about the cluster, and the node that was asked."""
     states = ", ".join(f"{count} {state}" for state, count in view.partition_states.items())
     print(f"{paint('cluster', 'dim')} {view.cluster}   {paint('partitions', 'dim')} {states}")
     print(
@@ -152,7 +154,6 @@ def print_heading(view: ClusterView, paint: Paint) -> None:
 
 
 def print_members(view: ClusterView, paint: Paint) -> None:
-    """A line for each node."""
     Table(MEMBER_HEADINGS, paint).print([member_row(member) for member in view.members])
 
 
@@ -188,7 +189,6 @@ def _print_partitions(view: ClusterView, paint: Paint) -> None:
 
 
 def print_transitions(view: ClusterView, paint: Paint, count: int) -> None:
-    """The latest, the last of them at the end."""
     rows = [
         (str(entry.index), entry.at or "", entry.kind, harmless(entry.what, 40), harmless(entry.reason, 60))
         for entry in view.transitions[-count:]

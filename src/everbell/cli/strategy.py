@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from everbell.cli.options import add_server_options, checked, open_client
-from everbell.cli.parser import OK, Misuse, Parser, add_command
+from everbell.cli.parser import OK, Misuse, argument, command
 from everbell.cli.printing import print_json
 from everbell.cli.status import print_members
 from everbell.cli.terminal import Paint
@@ -17,30 +17,29 @@ examples:
   everbell strategy                              how they are shared out now
   everbell strategy balanced                     every node gets the same number
   everbell strategy weighted                     by --capacity, which is the default
-  everbell strategy weighted n1=3 n2=1           n1 gets three times as many as n2, whatever they announced
+  everbell strategy weighted n1=3 n2=1           n1 gets three times as many as n2; overrides --capacity
   everbell strategy percentage eu:30:0:64:shop,bank
                                                  a group: name, percent of the nodes, first partition, how many,
-                                                 and the tenants whose events go there
+                                                 and the tenants with events there
 
 No more partitions move than must. The slice of a group may only be changed while its tenants have no events."""
 
 
-def register(commands: argparse._SubParsersAction[Parser]) -> None:
-    """Add the command."""
-    parser = add_command(
-        commands, "strategy", "share out the partitions", "Show or change how partitions are shared.", _NOTES, _run
-    )
-    parser.add_argument(
+@command(
+    "strategy",
+    "share out the partitions",
+    "Show or change how partitions are shared.",
+    _NOTES,
+    argument(
         "strategy",
         nargs="?",
         choices=("balanced", "weighted", "percentage"),
         metavar="STRATEGY",
-        help="balanced, weighted or percentage; without it, the one that counts is shown",
-    )
-    parser.add_argument("details", nargs="*", metavar="DETAIL", help="weights (NODE=N) or groups")
-    add_server_options(parser)
-
-
+        help="balanced, weighted or percentage; without it, the current one is shown",
+    ),
+    argument("details", nargs="*", metavar="DETAIL", help="weights (NODE=N) or groups"),
+    add_server_options,
+)
 def _run(args: argparse.Namespace) -> int:
     with open_client(args) as client:
         view = client.cluster() if args.strategy is None else client.set_strategy(_strategy(args))
@@ -93,6 +92,6 @@ def _words(strategy: Strategy) -> str:
         case Percentage(groups):
             return "percentage: " + "; ".join(
                 f"{group.name} {group.percent}% of the nodes, {group.count} partitions from {group.first} on, for"
-                f" {', '.join(group.tenants) or 'nobody'}"
+                f" {', '.join(group.tenants) or 'no tenant'}"
                 for group in groups
             )

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from everbell.cli.options import add_server_options, open_client
-from everbell.cli.parser import OK, Misuse, Parser, add_command
-from everbell.cli.printing import print_json
+from everbell.cli.parser import OK, Misuse, argument, command
+from everbell.cli.printing import print_json, print_list
 from everbell.cli.terminal import Paint, Table, harmless
 from everbell.client.answers import PolicyView, TenantLine
 
@@ -19,35 +19,34 @@ examples:
   everbell tenants list
   everbell tenants show shop
   everbell tenants set shop policy.toml               all fields that the file leaves out follow the settings
-  everbell tenants set shop policy.json --version 17  only if nobody changed it since
-  everbell tenants delete shop                        what the server's settings say counts again
+  everbell tenants set shop policy.json --version 17  only if it is still version 17
+  everbell tenants delete shop                        the server's settings apply again
 
 A policy is a file in TOML or JSON with the fields of a [tenants.NAME] table of the settings:
   timeout = "5s"
   retry = { max_attempts = 20 }
   limits = { rate = 500 }
-It counts within a moment, on every node, also for events that are scheduled already."""
+It applies within a moment, on every node, also to events that are scheduled already."""
 
 
-def register(commands: argparse._SubParsersAction[Parser]) -> None:
-    """Add the command."""
-    parser = add_command(
-        commands, "tenants", "list tenants, show and set their policies", "Look after tenants.", _NOTES, _tenants
-    )
-    parser.add_argument(
+@command(
+    "tenants",
+    "list tenants, show and set their policies",
+    "Look after tenants.",
+    _NOTES,
+    argument(
         "action",
         metavar="ACTION",
         nargs="?",
         default="list",
         choices=("list", "show", "set", "delete"),
         help="list (the default), show, set or delete",
-    )
-    parser.add_argument("name", metavar="NAME", nargs="?", help="which tenant; else the one of --tenant")
-    parser.add_argument("file", metavar="FILE", nargs="?", help="its policy, in TOML or JSON")
-    parser.add_argument("--version", metavar="N", type=int, help="only if its policy has this version")
-    add_server_options(parser)
-
-
+    ),
+    argument("name", metavar="NAME", nargs="?", help="which tenant; else the one of --tenant"),
+    argument("file", metavar="FILE", nargs="?", help="its policy, in TOML or JSON"),
+    argument("--version", metavar="N", type=int, help="only if its policy has this version"),
+    add_server_options,
+)
 def _tenants(args: argparse.Namespace) -> int:
     if (args.file is not None) != (args.action == "set"):
         raise Misuse("set needs NAME and FILE" if args.file is None else f"{args.action} takes no FILE")
@@ -69,12 +68,7 @@ def _list(args: argparse.Namespace) -> int:
         raise Misuse("list takes no NAME")
     with open_client(args) as client:
         tenants = client.tenants()
-    if args.json:
-        for tenant in tenants:
-            print_json(tenant)
-    else:
-        rows = [_row(line) for line in tenants]
-        Table(("TENANT", "VERSION", "PENDING", "DEAD", "PAUSED"), Paint()).print(rows)
+    print_list(tenants, ("TENANT", "VERSION", "PENDING", "DEAD", "PAUSED"), _row, as_json=args.json)
     return OK
 
 

@@ -1,7 +1,7 @@
-"""What ends up on a terminal: colours where they are welcome, tables that line up, a bar for what takes long.
+"""Output for a terminal: colours where it has them, aligned tables, and a progress bar for long operations.
 
-Text that came from elsewhere is made harmless first: the reason of a failure was written by some receiver, and must
-not be able to move our cursor.
+Text from other programs is made harmless first: a receiver writes the reason of a failure, and must not be able to
+control the terminal.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REDRAW_MS = 100
 
 
 def has_colours(stream: TextIO) -> bool:
-    """Whether to colour what goes there: a terminal that is not dumb, and nobody said no (https://no-color.org)."""
+    """Whether to use colours: on a terminal that is not dumb, unless NO_COLOR is set (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -81,10 +81,10 @@ class Table:
 
 
 class Progress:
-    """A bar on stderr while something takes long; nothing where that is not a terminal."""
+    """A progress bar on stderr, if that is a terminal."""
 
     def __init__(self, total: int | None, clock: Clock, stream: TextIO | None = None) -> None:
-        """`total` is what `done` grows to, if that is known."""
+        """`total` is the final value of `done`, if it is known."""
         self._stream = stream or sys.stderr
         self._on = self._stream.isatty()
         self._total = total
@@ -93,7 +93,7 @@ class Progress:
         self._drawn_at = 0
 
     def show(self, done: int, events: int) -> None:
-        """Say how far it is: `done` of the total, and so many events."""
+        """Show the progress: `done` of the total, and the number of events."""
         now = self._clock.now()
         if not self._on or now - self._drawn_at < _REDRAW_MS:
             return

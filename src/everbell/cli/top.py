@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from threading import Event
 
 from everbell.cli.options import add_server_options, duration_s, open_client, positive
-from everbell.cli.parser import OK, Parser, add_command
+from everbell.cli.parser import OK, argument, command
 from everbell.cli.printing import print_json
 from everbell.cli.status import print_heading, print_transitions
 from everbell.cli.terminal import Paint, Table, harmless
@@ -31,14 +31,15 @@ _ANSWER_S = 2.0
 _CLEAR = "\x1b[H\x1b[2J"
 
 
-def register(commands: argparse._SubParsersAction[Parser]) -> None:
-    """Add the command."""
-    parser = add_command(commands, "top", "watch the cluster", "Watch the cluster, live.", _NOTES, _top)
-    parser.add_argument("--every", metavar="TIME", type=duration_s, default=1.0, help="how often to look (1s)")
-    parser.add_argument("--count", metavar="N", type=positive, help="look so many times, then end")
-    add_server_options(parser)
-
-
+@command(
+    "top",
+    "watch the cluster",
+    "Watch the cluster, live.",
+    _NOTES,
+    argument("--every", metavar="TIME", type=duration_s, default=1.0, help="how often to look (1s)"),
+    argument("--count", metavar="N", type=positive, help="how many times to look"),
+    add_server_options,
+)
 def _top(args: argparse.Namespace) -> int:
     clock = SystemClock()
     before: dict[str, tuple[int, Samples]] = {}
@@ -52,13 +53,13 @@ def _top(args: argparse.Namespace) -> int:
             left = None if left is None else left - 1
             if left == 0:
                 return OK
-            Event().wait(args.every)  # Nobody sets it: a pause that Ctrl-C ends at once.
+            Event().wait(args.every)  # It is never set: a pause that Ctrl-C ends at once.
 
 
 def _ask(
     member: MemberView, client: Client, view: ClusterView, args: argparse.Namespace, clock: Clock
 ) -> tuple[int, Samples] | None:
-    """A node's own numbers, and when it told them."""
+    """The metrics of a node, and the time of its answer."""
     try:
         if member.incarnation == view.incarnation:
             return clock.now(), read_samples(client.metrics())

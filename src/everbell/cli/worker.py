@@ -13,7 +13,7 @@ from typing import get_args
 import uvloop
 
 from everbell.cli.options import add_server_options, duration_s, positive
-from everbell.cli.parser import FAILED, OK, Parser, add_command
+from everbell.cli.parser import FAILED, OK, argument, command
 from everbell.cli.printing import print_json
 from everbell.client.app import App
 from everbell.client.awaiting import AsyncClient
@@ -30,45 +30,35 @@ An app, in shop/jobs.py:
   from everbell import App, Occurrence, Refuse
   app = App()
 
-  @app.on("mail")                              # what is scheduled to queue:mail
+  @app.on("mail")                              # events to queue:mail
   async def send(event: Occurrence) -> None:   # or a plain function: it gets a thread
       if "to" not in event.payload:
-          raise Refuse("nobody to send to")    # dead at once; all else is retried
+          raise Refuse("no recipient")         # dead at once; other errors are retried
       ...
 
 The module is looked for in the current directory first.
 Leases of long-running handlers are extended. A worker that dies loses nothing: its
-events come again when their lease runs out. SIGTERM or Ctrl-C stops it: running
-handlers finish (--grace), the rest is given back. Once more stops at once."""
+events are leased again when their lease expires. SIGTERM or Ctrl-C stops it: running
+handlers finish (--grace), other events are given back. A second signal stops it at once."""
 
 
-def register(commands: argparse._SubParsersAction[Parser]) -> None:
-    """Add the command."""
-    parser = add_command(
-        commands,
-        "worker",
-        "run handlers that pull events",
-        "Run the handlers of an app, and pull their events from a server.",
-        _NOTES,
-        _work,
-    )
-    parser.add_argument("app", metavar="MODULE:APP", help="where the app is, as in shop.jobs:app")
-    parser.add_argument(
-        "--concurrency", metavar="N", type=positive, default=16, help="handlers at a time per queue (16)"
-    )
-    parser.add_argument(
-        "--lease", metavar="DURATION", type=duration_s, default=30.0, help="silence after which events come back (30s)"
-    )
-    parser.add_argument(
-        "--grace", metavar="DURATION", type=duration_s, default=30.0, help="for running handlers on stopping (30s)"
-    )
-    parser.add_argument("--verbose", action="store_true", help="log the traceback of every failure")
-    parser.add_argument(
+@command(
+    "worker",
+    "run handlers that pull events",
+    "Run the handlers of an app, and pull their events from a server.",
+    _NOTES,
+    argument("app", metavar="MODULE:APP", help="where the app is, as in shop.jobs:app"),
+    argument("--concurrency", metavar="N", type=positive, default=16, help="handlers at a time per queue (16)"),
+    argument(
+        "--lease", metavar="DURATION", type=duration_s, default=30.0, help="how long a worker may be silent (30s)"
+    ),
+    argument("--grace", metavar="DURATION", type=duration_s, default=30.0, help="for handlers after a stop (30s)"),
+    argument("--verbose", action="store_true", help="log the traceback of every failure"),
+    argument(
         "--log-format", choices=get_args(LogFormat), default="text", help="lines for people, or a JSON document a line"
-    )
-    add_server_options(parser)
-
-
+    ),
+    add_server_options,
+)
 def _work(args: argparse.Namespace) -> int:
     set_up_logging("DEBUG" if args.verbose else "INFO", layout=args.log_format)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
@@ -78,7 +68,7 @@ def _work(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"handled": worker.handled, "failed": worker.failed})
     if worker.stranded:
-        # Plain functions that did not end in time still run in threads, which cannot be stopped: leave without them.
+        # Plain functions still run in threads, and threads cannot be stopped: exit without waiting for them.
         logging.getLogger("everbell.worker").warning("%d handlers did not end in time", worker.stranded)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -98,7 +88,7 @@ async def _run(app: App, args: argparse.Namespace) -> Worker:
 
 
 def load_app(place: str) -> App:
-    """The app that `module:name` means. Raises `InvalidInput` with what is wrong about it."""
+    """The app named by `module:name`. Raises `InvalidInput` if there is none."""
     module_name, colon, name = place.partition(":")
     # Without a name before and after each dot, Python would take it for relative to a package, and there is none.
     if not colon or not name.isidentifier() or not all(module_name.split(".")):

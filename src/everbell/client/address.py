@@ -1,4 +1,4 @@
-"""Where a server is, and what every request to it carries."""
+"""The address of a server, and the headers that every request to it carries."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ T = TypeVar("T")
 
 DEFAULT_URL = "http://127.0.0.1:8420"
 
-_ONCE_KEY = re.compile(r"[!#-+\--~]{1,255}", re.ASCII)
 _TOKEN = re.compile(r"[!-~]+", re.ASCII)
 
 
-class Address:
-    """A server's URL, taken apart, and the token that opens it."""
+class ServerAddress:
+    """A server's URL, split into its parts, and the access key for it."""
 
     def __init__(self, url: str, token: str | None) -> None:
         """Raises `InvalidInput` when the URL or the token cannot be used."""
@@ -35,18 +34,9 @@ class Address:
             self._headers["authorization"] = f"Bearer {token}"
 
     def target(self, call: Call[T]) -> str:
-        """What to ask for: the path under which this server answers."""
+        """The target of the request: the path of the call under the path of the server."""
         return self._prefix + call.path
 
     def headers(self, call: Call[T]) -> dict[str, str]:
         """The headers of a request, without those of the connection."""
-        headers = dict(self._headers)
-        if call.body:
-            headers["content-type"] = call.content_type
-        if call.version is not None:
-            headers["if-match"] = f'"{call.version}"'
-        if call.once_key is not None:
-            if not _ONCE_KEY.fullmatch(call.once_key):
-                raise InvalidInput("is up to 255 of ASCII without spaces, quotes and commas", "idempotency_key")
-            headers["idempotency-key"] = call.once_key
-        return headers
+        return {**self._headers, **call.headers}

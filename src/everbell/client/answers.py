@@ -1,4 +1,4 @@
-"""What a server answers, as values.
+"""The answers of a server, as values.
 
 Fields that a newer server adds are ignored; fields that may be absent have defaults. Times are aware datetimes.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from everbell.client.problems import Problem, error_of
+from everbell.client.problems import ProblemBody, error_of
 from everbell.core.event import Status
 from everbell.core.pause import What
 from everbell.core.retry import Result
@@ -42,7 +42,7 @@ class KeyView(Struct, frozen=True, kw_only=True):
 
 
 class NewKey(KeyView, frozen=True, kw_only=True):
-    """An access key that was just made. Keep its text: nobody can show it again."""
+    """An access key that was just made. Keep its text: it cannot be shown again."""
 
     key: str
 
@@ -60,7 +60,7 @@ class TenantLine(Struct, frozen=True, kw_only=True):
 
 
 class Paused(Struct, frozen=True, kw_only=True):
-    """Something that is paused, since when, by whom and why."""
+    """A pause: its object, its beginning, the access key that made it, and the reason."""
 
     what: What
     since: datetime
@@ -70,7 +70,7 @@ class Paused(Struct, frozen=True, kw_only=True):
     note: str | None = None
     until: datetime | None = None
     unheard: tuple[str, ...] = ()
-    """Of a new pause: the nodes that could not be asked whether they know of it."""
+    """Of a new pause: the nodes that did not confirm it."""
 
 
 class PolicyView(Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class PolicyView(Struct, frozen=True, kw_only=True):
     sources: dict[str, str]
     """By field: `document`, `settings` or `default`."""
     pauses: tuple[Paused, ...] = ()
-    """What of it is paused."""
+    """Its pauses."""
 
 
 class AttemptView(Struct, frozen=True, kw_only=True):
@@ -126,25 +126,25 @@ class EventView(Struct, frozen=True, kw_only=True):
     """Where it is not the due time."""
     finished_at: datetime | None = None
     reason: str | None = None
-    """Why it is dead, or was not delivered."""
+    """The reason why it is dead, or was not delivered."""
     counters: Mapping[str, Any] | None = None
     """Of an event that repeats: how many were fired, missed and skipped, and for which reasons."""
     paused: Mapping[str, Any] | None = None
     """Since when it is paused, and the note."""
     repeat_of: str | None = None
-    """The recurring event whose occurrence this is, where occurrences may overlap."""
+    """The recurring event that this is an occurrence of, where occurrences may overlap."""
 
 
-class Page(Struct, frozen=True):
+class EventPage(Struct, frozen=True):
     """Some of the events that match, and how to get the following ones."""
 
     events: Sequence[EventView]
     cursor: str | None
-    rest: Call[Page] | None
+    rest: Call[EventPage] | None
 
 
-class Refusal(Struct, frozen=True):
-    """Why one event of many was not accepted; `index` counts from the beginning of all of them."""
+class Rejection(Struct, frozen=True):
+    """The reason why one event of many was rejected; `index` counts from the first of all."""
 
     index: int
     status: int
@@ -155,14 +155,14 @@ class Refusal(Struct, frozen=True):
     @property
     def error(self) -> EverbellError:
         """The error that scheduling this event alone would have raised."""
-        return error_of(Problem(title=self.title, detail=self.detail, field=self.field), self.status)
+        return error_of(ProblemBody(title=self.title, detail=self.detail, field=self.field), self.status)
 
 
-class Batch(Struct, frozen=True):
-    """What became of events that were sent together: for each its id, None for those that `refused` names."""
+class BatchResult(Struct, frozen=True):
+    """The outcome of events that were sent together: the id of each, None for those in `refused`."""
 
     ids: Sequence[str | None]
-    refused: Sequence[Refusal] = ()
+    refused: Sequence[Rejection] = ()
 
     @property
     def accepted(self) -> int:
@@ -170,8 +170,8 @@ class Batch(Struct, frozen=True):
         return len(self.ids) - len(self.refused)
 
 
-class Trial(Struct, frozen=True):
-    """What came of an attempt that nobody records."""
+class TrialOutcome(Struct, frozen=True):
+    """The outcome of an attempt that is not recorded."""
 
     result: Result
     reason: str | None = None
@@ -179,7 +179,7 @@ class Trial(Struct, frozen=True):
 
 
 class NotRedriven(Struct, frozen=True):
-    """Why one event was not redriven."""
+    """The reason why one event was skipped."""
 
     id: str
     status: int
@@ -202,15 +202,15 @@ class Cancelled(Struct, frozen=True):
 
 
 class Rescheduled(Struct, frozen=True):
-    """How many events got another time, how many did not, and why, of some."""
+    """How many events were rescheduled and skipped, and the reasons for some."""
 
     rescheduled: int
     skipped: int = 0
     errors: Sequence[NotRedriven] = ()
 
 
-class KeyLine(Struct, frozen=True):
-    """A key: the event that its others wait for, if anything of it is due, and how many wait."""
+class OrderingKeyLine(Struct, frozen=True):
+    """An ordering key: its head, if an event of it is due, and how many events wait behind it."""
 
     key: str
     waiting: int
@@ -226,8 +226,8 @@ class Span(Struct, frozen=True):
     due: int
 
 
-class Forecast(Struct, frozen=True, kw_only=True):
-    """What is to come, and what is overdue."""
+class LoadForecast(Struct, frozen=True, kw_only=True):
+    """How many events are due, and how many are overdue."""
 
     per: Literal["minute", "hour"]
     spans: Sequence[Span]
@@ -253,11 +253,11 @@ class Settled(Struct, frozen=True):
     lost: Sequence[str] = ()
 
 
-def together(batches: Iterable[Batch]) -> Batch:
+def together(batches: Iterable[BatchResult]) -> BatchResult:
     """Batches that followed each other, as one."""
     ids: list[str | None] = []
-    refused: list[Refusal] = []
+    refused: list[Rejection] = []
     for batch in batches:
         ids.extend(batch.ids)
         refused.extend(batch.refused)
-    return Batch(ids, refused)
+    return BatchResult(ids, refused)

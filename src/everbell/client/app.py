@@ -1,4 +1,4 @@
-"""What a worker runs: functions by the name of the queue that they handle.
+"""The functions that a worker runs, by the name of the queue that they handle.
 
     app = App()
 

@@ -1,7 +1,7 @@
 """Many events in few requests.
 
-Batches are bounded by number and by size. What cannot even be written as JSON is refused here, in its place among the
-others, so that one bad event out of a million costs one line of the result and not the run.
+Batches are bounded by number and by size. An event that cannot be written as JSON is rejected here, in its place among
+the others, so that one bad event out of a million costs one line of the result and not the run.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from msgspec import DecodeError, Struct
 from msgspec import json as msgspec_json
 from msgspec.structs import replace
 
-from everbell.client.answers import Batch, Refusal
+from everbell.client.answers import BatchResult, Rejection, together
 from everbell.client.call import Call
 from everbell.client.event_json import encode_event
+from everbell.client.operation import Calls, in_parts, joined
 from everbell.client.paths import events_path
 from everbell.client.problems import problem_error
 from everbell.errors import InvalidInput
@@ -27,46 +28,52 @@ BATCH_BYTES_MAX = 4 * 1024 * 1024
 _NONE_ACCEPTED = 422
 
 
-def schedule_batches(
-    tenant: str,
-    events: Iterable[Mapping[str, Any]],
-    *,
-    batch: int = BATCH_EVENTS,
-    idempotency_key: str | None = None,
-) -> Iterator[Call[Batch] | Batch]:
-    """Schedule many events, each a dict of the arguments of `schedule`; tells for each its id, or why it was refused.
+class BatchCalls(Calls):
+    """Operations that schedule many events."""
 
-    An event that is refused harms no other. A batch in which every event has an `id` of your own is repeated when its
-    answer was lost; otherwise that raises `Unreachable`, and what became of that one batch is unknown. With an
-    `idempotency_key` every batch is repeated, and so may be the whole call, with the same events in the same order.
-    """
-    filling = _Filling(0, idempotency_key)
-    for index, event in enumerate(events):
-        try:
-            line = encode_event(event)
-        except InvalidInput as error:
-            filling.refuse(index, error.as_value())
-        else:
-            if filling.size_bytes and filling.size_bytes + len(line) > BATCH_BYTES_MAX:
-                yield filling.batch(tenant)
-                filling = _Filling(index, idempotency_key)
-            filling.add(index, line, event.get("id") is not None)
-        if filling.count >= batch:
-            yield filling.batch(tenant)
-            filling = _Filling(index + 1, idempotency_key)
-    if filling.count:
-        yield filling.batch(tenant)
+    def _batches(
+        self,
+        events: Iterable[Mapping[str, Any]],
+        *,
+        batch: int = BATCH_EVENTS,
+        idempotency_key: str | None = None,
+    ) -> Iterator[Call[BatchResult] | BatchResult]:
+        """Schedule many events, each a dict of the arguments of `schedule`. The result has the id or error of each.
+
+        A rejected event does not affect the others. If an answer is lost, a batch in which every event has an `id` of
+        your own is retried. Any other batch raises `Unreachable`, and its outcome is unknown. With an `idempotency_key`
+        every batch is retried, and you may repeat the whole call with the same events in the same order.
+        """
+        filling = _Filling(0, idempotency_key)
+        for index, event in enumerate(events):
+            try:
+                line = encode_event(event)
+            except InvalidInput as error:
+                filling.refuse(index, error.as_value())
+            else:
+                if filling.size_bytes and filling.size_bytes + len(line) > BATCH_BYTES_MAX:
+                    yield filling.batch(self.tenant)
+                    filling = _Filling(index, idempotency_key)
+                filling.add(index, line, event.get("id") is not None)
+            if filling.count >= batch:
+                yield filling.batch(self.tenant)
+                filling = _Filling(index + 1, idempotency_key)
+        if filling.count:
+            yield filling.batch(self.tenant)
+
+    schedule_batches = in_parts(_batches)
+    schedule_many = joined(_batches, together)
 
 
 class _Filling:
     """A batch that is being filled; `first` is the index of its first event."""
 
-    def __init__(self, first: int, once_key: str | None) -> None:
+    def __init__(self, first: int, idempotency_key: str | None) -> None:
         self._first = first
-        self._once_key = None if once_key is None else f"{once_key}/{first}"
+        self._idempotency_key = None if idempotency_key is None else f"{idempotency_key}/{first}"
         self._lines: list[bytes] = []
         self._indexes: list[int] = []
-        self._refused: list[Refusal] = []
+        self._refused: list[Rejection] = []
         self._repeatable = True
         self.size_bytes = 0
 
@@ -81,24 +88,24 @@ class _Filling:
         self.size_bytes += len(line)
 
     def refuse(self, index: int, error: InvalidInput) -> None:
-        self._refused.append(Refusal(index, error.status, error.title, error.reason, error.field))
+        self._refused.append(Rejection(index, error.status, error.title, error.reason, error.field))
 
-    def batch(self, tenant: str) -> Call[Batch] | Batch:
-        """The call that stores it; when there is nothing to store, its result."""
+    def batch(self, tenant: str) -> Call[BatchResult] | BatchResult:
+        """The call that stores the batch; if there is nothing to store, its result."""
         if not self._lines:
-            return Batch([None] * self.count, self._refused)
+            return BatchResult([None] * self.count, self._refused)
         return Call(
             "POST",
             f"{events_path(tenant)}/batch",
             self._parse,
             b"\n".join(self._lines),
             "application/x-ndjson",
-            once_key=self._once_key,
-            repeatable=self._repeatable or self._once_key is not None,
+            idempotency_key=self._idempotency_key,
+            repeatable=self._repeatable or self._idempotency_key is not None,
             also=(_NONE_ACCEPTED,),
         )
 
-    def _parse(self, status: int, body: bytes) -> Batch:
+    def _parse(self, status: int, body: bytes) -> BatchResult:
         try:
             answer = _decoder.decode(body)
         except DecodeError:
@@ -109,12 +116,12 @@ class _Filling:
         for index, event_id in zip(self._indexes, answer.ids, strict=True):
             ids[index - self._first] = event_id
         refused = [replace(refusal, index=self._indexes[refusal.index]) for refusal in answer.errors]
-        return Batch(ids, sorted(self._refused + refused, key=lambda refusal: refusal.index))
+        return BatchResult(ids, sorted(self._refused + refused, key=lambda refusal: refusal.index))
 
 
-class _Answer(Struct, frozen=True):
+class _BatchAnswer(Struct, frozen=True):
     ids: list[str | None]
-    errors: list[Refusal]
+    errors: list[Rejection]
 
 
-_decoder = msgspec_json.Decoder(_Answer)
+_decoder = msgspec_json.Decoder(_BatchAnswer)

@@ -1,35 +1,37 @@
-"""One call to a server, as a value: what to send, how to read the answer, and whether it may be sent again.
+"""One call to a server, as a value: the request, how to read the answer, and whether it may be sent again.
 
-Nothing here does I/O. A shell (`blocking`, `awaiting`) sends a call, gets a `Reply` or learns that it is `Lost`, asks
-`Persistence` whether to try again and after what pause, and lets `conclude` turn the last outcome into a result or an
-error. So the two shells cannot differ in what they send, accept or repeat.
+Nothing here does I/O. A client (`blocking`, `awaiting`) sends a call, gets a `Reply` or learns that it is `Lost`, asks
+`Persistence` whether to retry and after which pause, and lets `conclude` turn the last outcome into a result or an
+error. So the two clients cannot differ in the requests that they send, accept or retry.
 
-The rule of repetition: what was never sent can always be sent again; what may have arrived is sent again only if
-doing it twice is the same as doing it once.
+The rule for retries: a request that was never sent can always be sent again. A request that may have arrived is sent
+again only if carrying it out twice has the same effect as once.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from msgspec import DecodeError
+from msgspec import DecodeError, json
 
 from everbell.client.problems import problem_error, retry_after_s
-from everbell.errors import Unreachable
+from everbell.errors import InvalidInput, Unreachable
 
 T = TypeVar("T")
 
 ATTEMPTS_MAX = 4
-# A server that asks for a longer pause gets its wish from the caller, who knows what can wait.
+# If a server asks for a longer pause, the caller has to decide whether to wait.
 PAUSE_S_MAX = 10.0
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 
 _TOO_LATE = 409
 _BUSY = (429, 503)
+_IDEMPOTENCY_KEY = re.compile(r"[!#-+\--~]{1,255}", re.ASCII)
 
-Backoff = Callable[[int], float]
+RetryPause = Callable[[int], float]
 """The pause in seconds after the n-th failure in a row, n from 1."""
 
 
@@ -44,17 +46,35 @@ class Call(Generic[T]):
     content_type: str = "application/json"
     version: int | None = None
     """The version of the event that the call is about, if the caller named one."""
-    once_key: str | None = None
+    idempotency_key: str | None = None
     """The `Idempotency-Key`, if the caller gave one."""
     repeatable: bool = False
     """Whether doing it twice is the same as doing it once."""
     also: tuple[int, ...] = ()
-    """What else `parse` reads, beside 2xx."""
+    """Statuses that `parse` reads, beside 2xx."""
     wait_s: float = 0.0
     """How long the server may take on purpose, on top of the usual time."""
     doubt: Call[T] | None = None
-    """What to ask when a repeated call is told that it is too late (409): its first attempt may have been in time, with
-    its answer lost. Raises from its `parse` if that was not so."""
+    """The call that settles a 409 after a retry: the first attempt may have succeeded, with its answer lost. Its
+    `parse` raises if that was not so."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that depend on the call. Raises `InvalidInput` for an idempotency key that cannot be sent."""
+        headers = {"content-type": self.content_type} if self.body else {}
+        if self.version is not None:
+            headers["if-match"] = f'"{self.version}"'
+        if self.idempotency_key is not None:
+            if not _IDEMPOTENCY_KEY.fullmatch(self.idempotency_key):
+                raise InvalidInput("is up to 255 of ASCII without spaces, quotes and commas", "idempotency_key")
+            headers["idempotency-key"] = self.idempotency_key
+        return headers
+
+
+def decoded(kind: type[T]) -> Callable[[int, bytes], T]:
+    """A `parse` for answers of one type."""
+    decoder = json.Decoder(kind)
+    return lambda status, body: decoder.decode(body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +96,7 @@ class Lost:
     """Whether another attempt would not help, or would break the caller's limit of time."""
 
 
-def doubling(first_s: float, longest_s: float, jitter: Callable[[], float]) -> Backoff:
+def doubling(first_s: float, longest_s: float, jitter: Callable[[], float]) -> RetryPause:
     """Pauses that double, spread over half of their length so that a crowd of clients does not come back at once."""
 
     def pause_s(failures: int) -> float:
@@ -88,9 +108,9 @@ def doubling(first_s: float, longest_s: float, jitter: Callable[[], float]) -> B
 
 @dataclass(frozen=True, slots=True)
 class Persistence:
-    """How often a call is tried, and how long is waited in between."""
+    """How often a call is tried, and the pauses between the attempts."""
 
-    backoff: Backoff
+    backoff: RetryPause
     attempts_max: int = ATTEMPTS_MAX
 
     def pause_s(self, call: Call[T], attempt: int, outcome: Reply | Lost) -> float | None:
@@ -107,7 +127,7 @@ class Persistence:
 
 
 def in_doubt(call: Call[T], attempt: int, outcome: Reply | Lost) -> Call[T] | None:
-    """What to ask before the outcome of a repeated call is believed, if anything."""
+    """The call to make before the outcome of a retry is believed, if there is one."""
     late = attempt > 1 and isinstance(outcome, Reply) and outcome.status == _TOO_LATE
     return call.doubt if late else None
 
@@ -122,7 +142,7 @@ def conclude(call: Call[T], outcome: Reply | Lost, server: str) -> T:
         return call.parse(outcome.status, outcome.body)
     except DecodeError as error:
         raise Unreachable(
-            f"what answers at {server} does not speak like an Everbell server ({error}): check the address"
+            f"the program at {server} does not answer like an Everbell server ({error}): check the address"
         ) from error
 
 

@@ -1,11 +1,11 @@
 """Keep-alive connections to one server for any number of threads, on the standard library's HTTP client.
 
-A connection is used by one thread at a time, so there are as many as there were threads calling at once. One that lay
-idle is looked at before it is used again: a server may have closed it long ago, and finding out by sending would
-leave open whether it was heard.
+A connection is used by one thread at a time, so there are as many as threads that called at once. An idle connection
+is checked before it is used again: the server may have closed it long ago, and after a failed send it would be unknown
+whether the server got the request.
 
-A process that forks keeps its connections; the child begins without any. Both would write to the same socket
-otherwise, and each could read the answer to what the other asked.
+A process that forks keeps its connections, and the child begins without any. Otherwise both would write to the same
+socket, and each could read the answer to a request of the other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TypeVar
 from weakref import WeakSet
 
-from everbell.client.address import Address
+from everbell.client.address import ServerAddress
 from everbell.client.call import ANSWER_BYTES_MAX, Call, Lost, Reply
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ T = TypeVar("T")
 class Connections:
     """A stack of free connections: the last used is the next used, so that those not needed grow old and are closed."""
 
-    def __init__(self, address: Address, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, address: ServerAddress, tls: ssl.SSLContext | None = None) -> None:
         self._address = address
         self._tls = tls
         self._free: list[HTTPConnection] = []
@@ -121,7 +121,7 @@ def _begin_anew() -> None:
         connections.begin_anew()
 
 
-# Once for all: what is registered here can never be taken away again.
+# Registered once, because a fork hook can never be removed.
 os.register_at_fork(after_in_child=_begin_anew)
 
 

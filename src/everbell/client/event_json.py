@@ -1,7 +1,7 @@
-"""An event as JSON, from what a Python program has at hand: aware datetimes, timedeltas, dataclasses, bytes.
+"""An event as JSON, from Python values: aware datetimes, timedeltas, dataclasses, bytes.
 
-Only what could change its meaning on the way is checked here. Everything else is for the server to judge, so that
-there is one judge, and an older client does not refuse what a newer server takes.
+Only values that could change their meaning on the way are checked here. The server checks everything else, so that the
+rules are in one place, and an older client does not refuse an event that a newer server accepts.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Repeating = RepeatSpec | Mapping[str, Any]
 BYTES_TYPE = "application/octet-stream"
 
 _MILLISECOND = timedelta(milliseconds=1)
+# Arguments that are spelled differently in JSON.
 _NAMES = {"in_": "in"}
-"""Arguments that are spelled differently in JSON."""
 
 
 def encode_event(fields: Mapping[str, Any], without: Collection[str] = ()) -> bytes:
@@ -36,7 +36,7 @@ def encode_event(fields: Mapping[str, Any], without: Collection[str] = ()) -> by
 
 
 def encode_change(fields: Mapping[str, Any], without: Collection[str] = ()) -> bytes:
-    """The JSON of a change; what is UNSET is left out, and None takes a part away."""
+    """The JSON of a change; UNSET fields are left out, and None removes a field."""
     return _encode({name: value for name, value in fields.items() if value is not UNSET}, without)
 
 
@@ -44,7 +44,7 @@ def _encode(fields: Mapping[str, Any], without: Collection[str]) -> bytes:
     body = {_NAMES.get(name, name): value for name, value in fields.items() if name not in without}
     if "at" in body:
         body["at"] = instant_text(body["at"], "at")
-    for name in ("in", "expires"):
+    for name in ("in", "by", "expires"):
         if isinstance(body.get(name), timedelta):
             body[name] = duration_text(body[name])
     if "payload" in body:
@@ -53,7 +53,7 @@ def _encode(fields: Mapping[str, Any], without: Collection[str]) -> bytes:
 
 
 def instant_text(at: Instant, field: str) -> str:
-    """A time as RFC 3339. A datetime without a time zone is refused: it does not say which moment it means."""
+    """A time as RFC 3339. A datetime without a time zone is refused, because it names no instant."""
     if not isinstance(at, datetime):
         return at
     if at.utcoffset() is None:
@@ -66,7 +66,7 @@ def instant_text(at: Instant, field: str) -> str:
 
 
 def duration_text(duration: timedelta) -> str:
-    """A duration in milliseconds; a fraction is rounded up, since nothing may ring early."""
+    """A duration in milliseconds; a fraction is rounded up, since no event may be early."""
     return f"{-(-duration // _MILLISECOND)}ms"
 
 

@@ -1,8 +1,8 @@
-"""Events as lines that can be scheduled again, here or on another server; see `calls`.
+"""Events as lines that can be scheduled again, here or on another server.
 
-A line has what a user wrote, with the payload as it came. Ids made by Everbell cannot be asked for, so those events get
-an id that is made from the old one: to import the same lines twice makes nothing twice. What is finished has no payload
-any more: it is told as it is, for programs that want to know what happened.
+A line has the fields that the user wrote, with the payload as it came. A request cannot ask for an id that Everbell
+made, so such an event gets an id derived from the old one: importing the same lines twice schedules nothing twice. A
+finished event has no payload any more. Its line is the event as it is, for programs that process the history.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from msgspec import json as msgspec_json
 
 from everbell.client.answers import Exported
 from everbell.client.call import Call
+from everbell.client.operation import Calls, operation
 from everbell.client.paths import events_path
 from everbell.client.queries import Choice, selection, with_query
 from everbell.core.event import Status
@@ -38,38 +39,42 @@ _AS_IT_IS = (
 )
 
 
-def export_page(
-    tenant: str,
-    *,
-    status: Status | None = None,
-    limit: int = PAGE_EVENTS_MAX,
-    cursor: str | None = None,
-    **chosen: Unpack[Choice],
-) -> Call[Exported]:
-    """One page of events as JSON lines that `schedule_batches` and `everbell schedule` take.
+class ExportCalls(Calls):
+    """Operations that export events."""
 
-    Without a status: what is neither finished nor dead, except what is paused, which would ring again.
-    """
-    query = selection(status=status, **chosen)
-    path = with_query(events_path(tenant), {**query, "limit": limit, **selection(cursor=cursor)})
+    @operation
+    def export_page(
+        self,
+        *,
+        status: Status | None = None,
+        limit: int = PAGE_EVENTS_MAX,
+        cursor: str | None = None,
+        **chosen: Unpack[Choice],
+    ) -> Call[Exported]:
+        """One page of events as JSON lines that `schedule_batches` and `everbell schedule` take.
 
-    def parse(_: int, body: bytes) -> Exported:
-        page = _page_decoder.decode(body)
-        if status in _ENDS:
-            return Exported([bytes(event) for event in page.events], 0, page.cursor)
-        events = [_event_decoder.decode(event) for event in page.events]
-        lines = [_line(event) for event in events if status is not None or bytes(event["status"]) != b'"paused"']
-        return Exported(lines, len(events) - len(lines), page.cursor)
+        Without a status, the events that are neither finished, dead nor paused; a paused event would be delivered.
+        """
+        query = selection(status=status, **chosen)
+        path = with_query(events_path(self.tenant), {**query, "limit": limit, **selection(cursor=cursor)})
 
-    return Call("GET", path, parse, repeatable=True)
+        def parse(_: int, body: bytes) -> Exported:
+            page = _page_decoder.decode(body)
+            if status in _ENDS:
+                return Exported([bytes(event) for event in page.events], 0, page.cursor)
+            events = [_event_decoder.decode(event) for event in page.events]
+            lines = [_line(event) for event in events if status is not None or bytes(event["status"]) != b'"paused"']
+            return Exported(lines, len(events) - len(lines), page.cursor)
+
+        return Call("GET", path, parse, repeatable=True)
 
 
-class _Page(Struct, frozen=True):
+class _RawLines(Struct, frozen=True):
     events: list[Raw]
     cursor: str | None = None
 
 
-_page_decoder = msgspec_json.Decoder(_Page)
+_page_decoder = msgspec_json.Decoder(_RawLines)
 _event_decoder = msgspec_json.Decoder(dict[str, Raw])
 
 
@@ -83,7 +88,7 @@ def _line(event: dict[str, Raw]) -> bytes:
 
 
 def _rest(repeat: dict[str, Any], occurrence: int) -> dict[str, Any]:
-    """How it goes on from this occurrence."""
+    """The recurrence from this occurrence on."""
     if "count" in repeat:
         repeat["count"] = max(repeat["count"] - occurrence + 1, 1)
     return repeat

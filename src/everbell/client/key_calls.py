@@ -1,4 +1,4 @@
-"""Calls about access keys, which only operators make."""
+"""The calls on access keys, for operators."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from everbell.client.answers import KeyView, NewKey
-from everbell.client.call import Call
+from everbell.client.call import Call, decoded
 from everbell.client.event_json import encode_json
+from everbell.client.operation import Calls, operation
 from everbell.client.paths import quoted
 
 _PATH = "/v1/keys"
@@ -18,20 +19,29 @@ class _Keys(msgspec.Struct, frozen=True):
     keys: tuple[KeyView, ...]
 
 
-def keys(tenant: str) -> Call[tuple[KeyView, ...]]:
-    """All access keys, the oldest first, those that were revoked among them."""
-    return Call("GET", _PATH, lambda status, body: msgspec.json.decode(body, type=_Keys).keys, repeatable=True)
+class KeyCalls(Calls):
+    """Operations on access keys."""
+
+    @operation
+    def keys(self) -> Call[tuple[KeyView, ...]]:
+        """All access keys, the oldest first. Revoked keys are among them."""
+        return Call("GET", _PATH, lambda status, body: _keys(status, body).keys, repeatable=True)
+
+    @operation
+    def create_key(
+        self, scopes: Sequence[str] = ("schedule", "read"), *, all_tenants: bool = False, note: str = ""
+    ) -> Call[NewKey]:
+        """Create an access key for this client's tenant, or for all. Only this answer has its text."""
+        spec = {"tenant": "*" if all_tenants else self.tenant, "scopes": tuple(scopes), "note": note}
+        return Call("POST", _PATH, _new_key, encode_json(spec))
+
+    @operation
+    def revoke_key(self, id: str) -> Call[KeyView]:
+        """Revoke an access key. It cannot become valid again."""
+        path = f"{_PATH}/{quoted(id)}"
+        return Call("DELETE", path, _key, repeatable=True)
 
 
-def create_key(
-    tenant: str, scopes: Sequence[str] = ("schedule", "read"), *, all_tenants: bool = False, note: str = ""
-) -> Call[NewKey]:
-    """Make an access key for this client's tenant, or for all. Its text is in the answer and nowhere else."""
-    spec = {"tenant": "*" if all_tenants else tenant, "scopes": tuple(scopes), "note": note}
-    return Call("POST", _PATH, lambda status, body: msgspec.json.decode(body, type=NewKey), encode_json(spec))
-
-
-def revoke_key(tenant: str, id: str) -> Call[KeyView]:
-    """Shut an access key out, for good."""
-    path = f"{_PATH}/{quoted(id)}"
-    return Call("DELETE", path, lambda status, body: msgspec.json.decode(body, type=KeyView), repeatable=True)
+_keys = decoded(_Keys)
+_key = decoded(KeyView)
+_new_key = decoded(NewKey)

@@ -16,25 +16,21 @@ def quoted(name: str) -> str:
 
 
 def no_text(text: str) -> InvalidInput:
-    """The error about what looks like text and cannot be sent, such as arguments of a program that were not UTF-8."""
+    """The error about text that cannot be sent, such as arguments of a program that were not UTF-8."""
     return InvalidInput(f"{text!r} has characters that UTF-8 cannot say: give text without halves of surrogate pairs")
 
 
 def tenant_path(tenant: str) -> str:
-    """What belongs to a tenant."""
     return f"/v1/tenants/{quoted(tenant)}"
 
 
 def events_path(tenant: str) -> str:
-    """The events of a tenant."""
     return f"{tenant_path(tenant)}/events"
 
 
 def event_path(tenant: str, event_id: str) -> str:
-    """One event."""
     return f"{events_path(tenant)}/{quoted(event_id)}"
 
 
 def queue_path(tenant: str, queue: str) -> str:
-    """One queue."""
     return f"{tenant_path(tenant)}/queues/{quoted(queue)}"

@@ -1,8 +1,8 @@
 """From a problem (RFC 9457) that a server answered with to the error that it was made from.
 
-A problem names its kind by the last part of its `type`, which is the `slug` of an error. What this version does not
-know becomes a `ProblemError`, with the status that came: a newer server, or something between us and it, may know
-more kinds.
+A problem names its kind by the last part of its `type`, which is the `slug` of an error. A kind that this
+version does not know becomes a `ProblemError` with the status of the answer: a newer server, or a proxy in front of it,
+may use other kinds.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _KINDS: dict[str, type[EverbellError]] = {
     for kind in vars(errors).values()
     if isinstance(kind, type) and issubclass(kind, EverbellError) and kind is not EverbellError
 }
-# Where only the status is known: the kind that was defined first, for the later ones of a status are more special.
-# 500 says too little to choose any.
+# If only the status is known, the kind that was defined first: later kinds of the same status are more specific.
+# Status 500 fits too many kinds.
 _BY_STATUS: dict[int, type[EverbellError]] = {
     kind.status: kind for kind in reversed(_KINDS.values()) if kind.status != EverbellError.status
 }
@@ -35,7 +35,7 @@ class ProblemError(EverbellError):
         self.status = status
 
 
-class Problem(Struct, frozen=True):
+class ProblemBody(Struct, frozen=True):
     """The body of an error."""
 
     type: str = "about:blank"
@@ -48,14 +48,14 @@ class Problem(Struct, frozen=True):
 def problem_error(status: int, headers: dict[str, str], body: bytes) -> EverbellError:
     """The error that an answer other than 2xx stands for."""
     try:
-        problem = msgspec_json.decode(body, type=Problem)
+        problem = msgspec_json.decode(body, type=ProblemBody)
     except DecodeError:
         text = body[:_DETAIL_LENGTH_MAX].decode("utf-8", "replace").strip()
         return ProblemError(f"the server answered with status {status}" + (f": {text}" if text else ""), status)
     return error_of(problem, status, retry_after_s(headers))
 
 
-def error_of(problem: Problem, status: int, pause_s: float | None = None) -> EverbellError:
+def error_of(problem: ProblemBody, status: int, pause_s: float | None = None) -> EverbellError:
     """The error that a problem was made from."""
     kind = _KINDS.get(problem.type.rpartition("/")[2]) or _BY_STATUS.get(status) or ProblemError
     detail = problem.detail or problem.title or f"status {status}"

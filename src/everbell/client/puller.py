@@ -1,14 +1,13 @@
 """One queue of a worker: leases due events, runs the handler on them, keeps the leases alive meanwhile.
 
 Rules:
-- No more events are held than handlers may run at a time, so none waits here while another worker is idle.
-- A runner takes one event after the other, and the next runner is started only when this one may be held up: a
-  handler that does not wait costs no task of its own.
-- Every lease is extended at a third of its time, from when it comes in until its handler ends. A lease that the
-  server does not know any more belongs to somebody else: its event is not begun, and if it was begun, it may run
-  twice.
-- On stopping nothing new is leased. What was not begun is given back at once, what was gets its time, and what is
-  then still running is given back too.
+- A worker holds no more events than handlers may run at a time, so none waits here while another worker is idle.
+- A runner takes one event after the other, and starts the next runner only before a handler that may wait: a handler
+  that does not wait costs no task of its own.
+- Every lease is extended after each third of its duration, until its handler ends. If the server does not know a lease
+  any more, another worker may have it: its event is not begun, and if it was begun, it may run twice.
+- A stopping worker leases no new events. Events that were not begun are given back at once. Running handlers get the
+  grace period, and the events of handlers that still run after it are given back, too.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ from dataclasses import dataclass
 
 from everbell.channels.handler import Handler, Refuse, call_in_thread, reason_of
 from everbell.channels.queue import LEASE_EVENTS_MAX, Lease
-from everbell.client.call import Backoff
+from everbell.client.call import RetryPause
 from everbell.client.queue_calls import Failure
 from everbell.client.settler import LeasingClient, Settler, is_final, log
 from everbell.core.occurrence import Occurrence
 from everbell.errors import EverbellError
 
 SETTLE_S = 5.0
-"""How long, after the last handler ended, a stopping worker tries to tell the server."""
+"""How long a stopping worker tries to report outcomes after the last handler ended."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """How much a worker does at a time, and how long it waits for what. Concurrency is for each queue."""
+class LeasePace:
+    """The concurrency of each queue, and the times of a worker."""
 
-    backoff: Backoff
+    backoff: RetryPause
     concurrency: int = 16
     lease_s: float = 30.0
     wait_s: float = 20.0
@@ -44,9 +43,9 @@ class Pace:
 
 
 class Puller:
-    """Runs the handler of one queue. `run` ends after `stop`, or raises what no patience can mend."""
+    """Runs the handler of one queue. `run` ends after `stop`, or raises an error that retries cannot fix."""
 
-    def __init__(self, queue: str, handler: Handler, client: LeasingClient, pace: Pace) -> None:
+    def __init__(self, queue: str, handler: Handler, client: LeasingClient, pace: LeasePace) -> None:
         self.queue = queue
         self._handler = handler
         self._is_async = inspect.iscoroutinefunction(handler)
@@ -67,10 +66,9 @@ class Puller:
         self.handled = 0
         self.failed = 0
         self.stranded = 0
-        """How many plain functions still run in threads, which nobody can stop."""
+        """How many plain functions still run in threads. A thread cannot be stopped."""
 
     async def run(self) -> None:
-        """Pull until stopped."""
         loop = asyncio.get_running_loop()
         self._poller = loop.create_task(self._poll())
         extender = loop.create_task(self._extend())
@@ -91,7 +89,7 @@ class Puller:
             self._poller.result()
 
     def stop(self, *, hurry: bool = False) -> None:
-        """Lease nothing more and finish what is running; in a hurry, do not wait for it."""
+        """Lease no more events and let handlers finish; in a hurry, do not wait for them."""
         self._stopped = True
         if self._poller is not None:
             self._poller.cancel()
@@ -127,7 +125,7 @@ class Puller:
         self._start_runner()
 
     def _start_runner(self) -> None:
-        """Have a runner ready for the head of the line, unless one is on its way."""
+        """Start a runner for the first pending event, unless one is starting already."""
         if self._pending and not self._starting and not self._stopped:
             self._starting = True
             runner = asyncio.get_running_loop().create_task(self._run())
@@ -228,7 +226,7 @@ class Puller:
             task.cancel()
         await asyncio.wait((hurry, all_ended, *self._runners))
         if not await self._settler.drain(SETTLE_S):
-            log.warning("queue %s: the server was not told everything; what it misses comes again", self.queue)
+            log.warning("queue %s: some outcomes were not reported in time; their events are leased again", self.queue)
 
 
 async def _ended(tasks: set[asyncio.Task[None]]) -> None:

@@ -1,4 +1,4 @@
-"""What narrows down a search, as the query of a path."""
+"""The selection of events, as the query of a path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from everbell.client.paths import no_text
 
 
 class Choice(TypedDict, total=False):
-    """Which events: those that match all that is given; how target and id begin, and due times, both included."""
+    """The events that match all given fields: the beginnings of target and id, and due times, both included."""
 
     key: str | None
     tag: str | None
@@ -22,7 +22,7 @@ class Choice(TypedDict, total=False):
 
 
 def selection(**given: Any) -> dict[str, Any]:
-    """What is given, under the names of the API."""
+    """The given arguments, under the names of the API."""
     chosen = {name.rstrip("_"): value for name, value in given.items() if value is not None}
     for name in ("from", "until"):
         if name in chosen:
@@ -31,7 +31,7 @@ def selection(**given: Any) -> dict[str, Any]:
 
 
 def with_query(path: str, query: Mapping[str, Any]) -> str:
-    """The path, with the query if there is one. Raises `InvalidInput` for what cannot be sent."""
+    """The path, with the query if there is one. Raises `InvalidInput` for text that cannot be sent."""
     try:
         return f"{path}?{urlencode(query)}" if query else path
     except UnicodeEncodeError as error:

@@ -1,7 +1,6 @@
 """The calls of workers: lease due events of a queue, then acknowledge, extend or fail the leases.
 
-A repeated `ack`, `extend` or `fail` does no harm: a lease that was settled by the first is named as lost by the
-second.
+Repeating `ack`, `extend` or `fail` is safe: a lease that the first call settled is reported as lost by the second.
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ from msgspec import json as msgspec_json
 
 from everbell.channels.queue import Lease
 from everbell.client.answers import Settled
-from everbell.client.call import Call
+from everbell.client.call import Call, decoded
 from everbell.client.event_json import Duration, duration_text, encode_json
+from everbell.client.operation import Calls, operation
 from everbell.client.paths import queue_path
 from everbell.core.occurrence import Occurrence
 from everbell.core.time import parse_duration
@@ -29,7 +29,7 @@ _NULL = Raw(b"null")
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):
-    """Why a leased event was not handled; `permanent` makes it dead without another attempt."""
+    """The reason why a leased event was not handled; `permanent` makes it dead without another attempt."""
 
     lease: str
     reason: str | None = None
@@ -37,43 +37,47 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     permanent: bool = False
 
 
-def lease(
-    tenant: str, queue: str, *, limit: int = LEASE_EVENTS, wait: Duration = 0, lease: Duration | None = None
-) -> Call[list[Lease]]:
-    """Up to `limit` due events of the queue, waiting up to `wait` for the first.
+class QueueCalls(Calls):
+    """Operations of workers."""
 
-    They are held for `lease` (by default what the tenant's policy says) and come back after that, unless they are
-    settled or extended.
-    """
-    body = {"limit": limit, "wait": _text(wait)}
-    if lease is not None:
-        body["lease"] = _text(lease)
+    @operation
+    def lease(
+        self, queue: str, *, limit: int = LEASE_EVENTS, wait: Duration = 0, lease: Duration | None = None
+    ) -> Call[list[Lease]]:
+        """Up to `limit` due events of the queue, waiting up to `wait` for the first.
 
-    def parse(status: int, answer: bytes) -> list[Lease]:
-        return [_lease(tenant, event) for event in _leases_decoder.decode(answer).events]
+        They are held for `lease` (by default the duration in the tenant's policy). Then other workers may lease them,
+        unless they were settled or extended.
+        """
+        body = {"limit": limit, "wait": _text(wait)}
+        if lease is not None:
+            body["lease"] = _text(lease)
 
-    path = f"{queue_path(tenant, queue)}/lease"
-    return Call("POST", path, parse, encode_json(body), wait_s=parse_duration(_text(wait), "wait") / 1_000)
+        def parse(status: int, answer: bytes) -> list[Lease]:
+            return [_lease(self.tenant, event) for event in _leases_decoder.decode(answer).events]
 
+        path = f"{queue_path(self.tenant, queue)}/lease"
+        return Call("POST", path, parse, encode_json(body), wait_s=parse_duration(_text(wait), "wait") / 1_000)
 
-def ack(tenant: str, queue: str, leases: Sequence[str]) -> Call[Settled]:
-    """The events are done."""
-    return _settle(tenant, queue, "ack", {"leases": leases})
+    @operation
+    def ack(self, queue: str, leases: Sequence[str]) -> Call[Settled]:
+        """The events are done."""
+        return _settle(self.tenant, queue, "ack", {"leases": leases})
 
+    @operation
+    def extend(self, queue: str, leases: Sequence[str], *, lease: Duration) -> Call[Settled]:
+        """Hold the events for `lease` from now."""
+        return _settle(self.tenant, queue, "extend", {"leases": leases, "lease": _text(lease)})
 
-def extend(tenant: str, queue: str, leases: Sequence[str], *, lease: Duration) -> Call[Settled]:
-    """Hold the events for `lease` from now."""
-    return _settle(tenant, queue, "extend", {"leases": leases, "lease": _text(lease)})
+    @operation
+    def give_back(self, queue: str, leases: Sequence[str]) -> Call[Settled]:
+        """The events were not attempted: other workers may lease them at once, and no attempt is counted."""
+        return _settle(self.tenant, queue, "release", {"leases": leases})
 
-
-def give_back(tenant: str, queue: str, leases: Sequence[str]) -> Call[Settled]:
-    """The events were not attempted: others may have them at once, and no attempt is counted."""
-    return _settle(tenant, queue, "release", {"leases": leases})
-
-
-def fail(tenant: str, queue: str, failures: Sequence[Failure]) -> Call[Settled]:
-    """The events were not handled: they are tried again, or are dead, by their policy."""
-    return _settle(tenant, queue, "fail", {"leases": failures})
+    @operation
+    def fail(self, queue: str, failures: Sequence[Failure]) -> Call[Settled]:
+        """The events were not handled. Each is retried, or is dead, as its retry policy says."""
+        return _settle(self.tenant, queue, "fail", {"leases": failures})
 
 
 def _settle(tenant: str, queue: str, verb: str, body: Mapping[str, object]) -> Call[Settled]:
@@ -102,16 +106,12 @@ class _Leased(Struct, frozen=True, kw_only=True):
     traceparent: str | None = None
 
 
-class _Leases(Struct, frozen=True):
+class _LeasedEvents(Struct, frozen=True):
     events: list[_Leased]
 
 
-_leases_decoder = msgspec_json.Decoder(_Leases)
-_settled_decoder = msgspec_json.Decoder(Settled)
-
-
-def _settled(status: int, body: bytes) -> Settled:
-    return _settled_decoder.decode(body)
+_leases_decoder = msgspec_json.Decoder(_LeasedEvents)
+_settled = decoded(Settled)
 
 
 def _lease(tenant: str, leased: _Leased) -> Lease:

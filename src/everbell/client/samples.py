@@ -9,13 +9,13 @@ _BUCKET = re.compile(r'^(.*)_bucket\{le="([^"]+)"\}$')
 
 
 class Histogram:
-    """How many observations were at most so large, by bound."""
+    """The number of observations up to each bound."""
 
     def __init__(self, counts: dict[float, float]) -> None:
         self._counts = dict(sorted(counts.items()))
 
     def quantile(self, share: float) -> str:
-        """The bound below which a share of the observations lies, for people."""
+        """The bound below which a share of the observations lies, as text."""
         total = max(self._counts.values(), default=0.0)
         if total <= 0:
             return "-"
@@ -24,7 +24,7 @@ class Histogram:
 
 
 class Samples:
-    """What a server said at one time."""
+    """The metrics of a server at one time."""
 
     def __init__(self, values: dict[str, float]) -> None:
         self._values = values
@@ -33,7 +33,7 @@ class Samples:
         return self._values.get(name, 0.0)
 
     def since(self, before: Samples | None, name: str) -> Histogram:
-        """The histogram of what was observed since an earlier time."""
+        """The histogram of the observations since an earlier time."""
         counts = {}
         for key, count in self._values.items():
             match = _BUCKET.match(key)
@@ -43,6 +43,6 @@ class Samples:
 
 
 def read_samples(text: str) -> Samples:
-    """The samples in the text format of Prometheus; what is not understood is left out."""
+    """The samples in the text format of Prometheus. Lines that cannot be read are left out."""
     found = (_LINE.match(line) for line in text.splitlines())
     return Samples({match[1]: float(match[2]) for match in found if match is not None})

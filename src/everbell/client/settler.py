@@ -1,8 +1,8 @@
-"""Tells the server what became of leased events: in batches, in order, and again until it was heard.
+"""Reports the outcomes of leased events to the server: in batches, in order, with retries.
 
-While one request is under way, whatever else ends is gathered for the next one, so a busy worker sends few large
-requests and an idle one sends at once. What the server refuses for good, and what fails a few times in a way that
-nobody foresaw, is dropped with a word in the log: the lease runs out, and the event comes again.
+While one request is in flight, further outcomes are gathered for the next one, so a busy worker sends few large
+requests and an idle one sends at once. Outcomes that the server refuses, or that fail several times with an unexpected
+error, are dropped with a line in the log: the lease runs out, and the event is leased again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from everbell.channels.queue import LEASE_EVENTS_MAX, Lease
 from everbell.client.answers import Settled
-from everbell.client.call import Backoff
+from everbell.client.call import RetryPause
 from everbell.client.event_json import Duration
 from everbell.client.queue_calls import Failure
 from everbell.errors import EverbellError
@@ -22,40 +22,32 @@ from everbell.errors import EverbellError
 T = TypeVar("T")
 
 SURPRISES_MAX = 5
-"""How often telling may fail in a way that nobody foresaw. It must not hold up all later outcomes for ever."""
+"""How many unexpected errors are retried. They must not hold up later outcomes for ever."""
 
 log = logging.getLogger("everbell.worker")
 
 
 class LeasingClient(Protocol):
-    """What a worker needs of a client; `AsyncClient` has it."""
+    """The part of `AsyncClient` that a worker uses; see `queue_calls`."""
 
-    async def lease(self, queue: str, *, limit: int, wait: Duration, lease: Duration | None) -> list[Lease]:
-        """See `everbell.client.queue_calls`."""
-        ...
+    async def lease(self, queue: str, *, limit: int, wait: Duration, lease: Duration | None) -> list[Lease]: ...
 
-    async def ack(self, queue: str, leases: Sequence[str]) -> Settled:
-        """See `everbell.client.queue_calls`."""
-        ...
+    async def ack(self, queue: str, leases: Sequence[str]) -> Settled: ...
 
-    async def extend(self, queue: str, leases: Sequence[str], *, lease: Duration) -> Settled:
-        """See `everbell.client.queue_calls`."""
-        ...
+    async def extend(self, queue: str, leases: Sequence[str], *, lease: Duration) -> Settled: ...
 
-    async def fail(self, queue: str, failures: Sequence[Failure]) -> Settled:
-        """See `everbell.client.queue_calls`."""
-        ...
+    async def fail(self, queue: str, failures: Sequence[Failure]) -> Settled: ...
 
 
 def is_final(error: EverbellError) -> bool:
-    """Whether trying again will not help: the request itself is at fault, or we may not make it."""
+    """Whether a retry cannot help: the request itself is wrong, or the worker has no access."""
     return 400 <= error.status < 500 and error.status not in (408, 425, 429)
 
 
 class Settler:
-    """The outcomes of one queue, on their way to the server."""
+    """Reports the outcomes of one queue."""
 
-    def __init__(self, client: LeasingClient, queue: str, backoff: Backoff) -> None:
+    def __init__(self, client: LeasingClient, queue: str, backoff: RetryPause) -> None:
         self._client = client
         self._queue = queue
         self._backoff = backoff
@@ -64,17 +56,15 @@ class Settler:
         self._task: asyncio.Task[None] | None = None
 
     def ack(self, token: str) -> None:
-        """The event is done."""
         self._acks.append(token)
         self._send_soon()
 
     def fail(self, failure: Failure) -> None:
-        """The event was not handled."""
         self._failures.append(failure)
         self._send_soon()
 
     async def drain(self, timeout_s: float) -> bool:
-        """Wait until the server knows everything; False when that took too long, and was given up."""
+        """Wait until all outcomes are reported; False when that took too long, and was given up."""
         task = self._task
         if task is None:
             return True
@@ -99,37 +89,30 @@ class Settler:
                 if failures:
                     await self._insist(self._client.fail, failures)
         finally:
-            # In the same step as the last look: whatever ends after this must find that nobody is sending.
+            # In the same step as the last check: an outcome that is added after this must start a new task.
             self._task = None
 
     async def _insist(self, tell: Callable[[str, Sequence[T]], Awaitable[Settled]], items: list[T]) -> None:
-        tries = surprises = 0
+        queue, count, tries, surprises = self._queue, len(items), 0, 0
         while True:
             try:
-                settled = await tell(self._queue, items)
+                settled = await tell(queue, items)
             except EverbellError as error:
-                tries += 1
                 if is_final(error):
-                    log.error("queue %s: %d outcomes were not taken: %s", self._queue, len(items), error)
+                    log.error("queue %s: the server refused %d outcomes: %s", queue, count, error)
                     return
-                log.warning("queue %s: %d outcomes wait to be told: %s", self._queue, len(items), error)
-                await asyncio.sleep(self._backoff(tries))
+                log.warning("queue %s: %d outcomes are not reported yet: %s", queue, count, error)
             except Exception:
-                tries += 1
                 surprises += 1
                 if surprises == SURPRISES_MAX:
-                    log.exception(
-                        "queue %s: %d outcomes cannot be told; their events come again", self._queue, len(items)
-                    )
+                    log.exception("queue %s: %d outcomes cannot be reported; the events are leased again", queue, count)
                     return
-                log.warning("queue %s: %d outcomes wait to be told", self._queue, len(items), exc_info=True)
-                await asyncio.sleep(self._backoff(tries))
+                log.warning("queue %s: %d outcomes are not reported yet", queue, count, exc_info=True)
             else:
-                # After a first try whose answer was lost, our own leases are named too; nothing is wrong then.
+                # A retry after a lost answer finds leases lost that the first attempt settled. Nothing is wrong then.
                 if settled.lost and tries == 0:
-                    log.warning(
-                        "queue %s: %d leases ran out before their outcome was told; their events come again",
-                        self._queue,
-                        len(settled.lost),
-                    )
+                    lost = len(settled.lost)
+                    log.warning("queue %s: %d leases expired before their outcome was reported", queue, lost)
                 return
+            tries += 1
+            await asyncio.sleep(self._backoff(tries))

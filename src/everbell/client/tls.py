@@ -1,4 +1,4 @@
-"""TLS as a client speaks it: whom it trusts, and what it shows where a server wants to know who calls."""
+"""TLS of a client: the authorities it trusts, and its certificate for servers that require one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from everbell.errors import InvalidInput
 
 
 def client_tls(ca: str | None, certificate: str | None) -> ssl.SSLContext | None:
-    """What to connect with: `ca` is a file of authorities to trust instead of the system's, `certificate` a file with a
-    certificate and its private key. None where the defaults will do. Raises `InvalidInput`.
+    """The TLS context of a client, or None for the defaults. Raises `InvalidInput`.
+
+    `ca` is a file of authorities to trust instead of the system's, `certificate` a file with a certificate and its key.
     """
     if not ca and not certificate:
         return None

@@ -1,7 +1,7 @@
 """A worker: pulls due events of an app's queues from a server and runs their handlers, until it is told to stop.
 
-Each queue is pulled on its own, with its own share of concurrency, so a slow queue delays no other. A server that
-restarts or cannot be reached is waited for; what no waiting mends (a wrong token, a wrong tenant) stops the worker.
+Each queue has its own concurrency, so a slow queue delays no other. The worker retries while the server restarts or
+cannot be reached. An error that retries cannot fix (a wrong token, a wrong tenant) stops it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import asyncio
 import signal
 
 from everbell.client.app import App
-from everbell.client.call import Backoff, doubling
-from everbell.client.puller import Pace, Puller
+from everbell.client.call import RetryPause, doubling
+from everbell.client.puller import LeasePace, Puller
 from everbell.client.settler import LeasingClient, log
 from everbell.entropy import SystemEntropy
 from everbell.errors import InvalidInput
@@ -29,15 +29,15 @@ class Worker:
         lease_s: float = 30.0,
         wait_s: float = 20.0,
         grace_s: float = 30.0,
-        backoff: Backoff | None = None,
+        backoff: RetryPause | None = None,
     ) -> None:
-        """`lease_s`: after what silence the server gives an event to another; `grace_s`: for handlers when stopping."""
+        """`lease_s`: how long a lease lasts unless extended; `grace_s`: how long handlers may run when stopping."""
         if not app.handlers:
             raise InvalidInput('the app has no handlers: add one with @app.on("queue-name")')
         if concurrency < 1:
             raise InvalidInput("must be at least 1", "concurrency")
         backoff = backoff or doubling(0.2, 5.0, SystemEntropy().jitter)
-        pace = Pace(backoff, concurrency, lease_s, wait_s, grace_s)
+        pace = LeasePace(backoff, concurrency, lease_s, wait_s, grace_s)
         self._pullers = [Puller(queue, handler, client, pace) for queue, handler in app.handlers.items()]
         self._stopping = False
 
@@ -48,7 +48,7 @@ class Worker:
 
     @property
     def failed(self) -> int:
-        """How many were not."""
+        """How many events failed."""
         return sum(puller.failed for puller in self._pullers)
 
     @property
@@ -57,7 +57,7 @@ class Worker:
         return sum(puller.stranded for puller in self._pullers)
 
     async def run(self) -> None:
-        """Pull and handle until `stop`; raises what no waiting mends, after finishing what is running."""
+        """Pull and handle events until `stop`. Raises errors that retries cannot fix, after handlers ended."""
         tasks = [asyncio.get_running_loop().create_task(puller.run()) for puller in self._pullers]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -71,7 +71,7 @@ class Worker:
             task.result()
 
     async def run_until_signal(self) -> None:
-        """Like `run`, and stop on SIGTERM or SIGINT; a second one does not wait for what is running."""
+        """Like `run`, and stop on SIGTERM or SIGINT. A second signal does not wait for running handlers."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
@@ -82,7 +82,7 @@ class Worker:
                 loop.remove_signal_handler(number)
 
     def stop(self, *, hurry: bool = False) -> None:
-        """Lease nothing more, let what is running finish within `grace_s`, then give back the rest; in a hurry, now.
+        """Lease no more events, let handlers finish within `grace_s`, then release the rest; in a hurry, now.
 
         Returns at once; `run` returns when that is done.
         """

@@ -1,1 +1,1 @@
-"""The shell that plays the log: membership, leases, hand-over, forwarding. What to do is decided in `core.cluster`."""
+"""The shell that plays the log: membership, leases, hand-over, forwarding. The decisions are made in `core.cluster`."""

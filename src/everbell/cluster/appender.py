@@ -1,7 +1,8 @@
-"""Commands on their way into the log, one after the other, each for as long as it takes.
+"""Appends commands to the log, one after the other, and retries each until it succeeds.
 
-An append whose answer was lost is repeated: every command can be in the log twice without harm. Releases that wait for
-their turn become one: partitions that have something under way are let go of one by one, and a log takes milliseconds.
+An append is repeated when its answer was lost: every command may be in the log twice without harm. Waiting releases are
+merged into one command: the node releases partitions with attempts in flight one by one, and an append takes
+milliseconds.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping
 
-from everbell.cluster.vital import OnHalt, begin
+from everbell.cluster.supervised_task import OnHalt, begin
 from everbell.core.cluster import Command, Release, encode_command
 from everbell.errors import LogBroken, LogError
 from everbell.logs.port import Log
 
 _AGAIN_S = 0.2
 _RELEASED_AT_ONCE = 8_192
-"""How many partitions one release names at most: an entry of the log has a size that it may not pass."""
+"""How many partitions one release names at most: the size of a log entry is limited."""
 
 
 class Appender:
-    """Appends in the order in which it was told to."""
+    """Appends commands in the order of the calls."""
 
     def __init__(self, log: Log, on_halt: OnHalt) -> None:
         self._log = log
@@ -34,9 +35,9 @@ class Appender:
         self._task = begin(self._run(), "everbell-appender", self._on_halt)
 
     def append(self, *commands: Command) -> None:
-        """Append these, after everything before them."""
+        """Append these after all earlier commands."""
         for command in commands:
-            # The first one may be on its way already.
+            # The first command may be in flight already.
             joint = _joint(self._commands[-1], command) if len(self._commands) > 1 else None
             if joint is None:
                 self._commands.append(command)
@@ -45,7 +46,7 @@ class Appender:
         self._wake.set()
 
     def forget(self) -> None:
-        """Append nothing of what is still waiting: whoever wanted it is gone."""
+        """Drop all waiting commands: they belong to an incarnation that has ended."""
         self._commands.clear()
 
     async def stop(self) -> None:
@@ -71,14 +72,14 @@ class Appender:
 
 
 def releases(owner: str, epochs: Mapping[int, int]) -> list[Release]:
-    """What says that partitions were let go of, in as many entries as it takes."""
+    """The commands that release partitions, each small enough for one log entry."""
     let_go = list(epochs.items())
     starts = range(0, len(let_go), _RELEASED_AT_ONCE)
     return [Release(owner, dict(let_go[start : start + _RELEASED_AT_ONCE])) for start in starts]
 
 
 def _joint(one: Command, other: Command) -> Release | None:
-    """Two releases as one; None if they are to stay two."""
+    """Two releases merged into one; None if they cannot be merged."""
     if not isinstance(one, Release) or not isinstance(other, Release) or one.owner != other.owner:
         return None
     epochs = one.epochs | other.epochs

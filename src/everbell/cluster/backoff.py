@@ -1,4 +1,4 @@
-"""How long to wait before another try to join: longer each time, and by chance, so that no two march in step."""
+"""The pauses between tries to join: each longer than the last, and random, so that no two nodes stay in step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MAX_S = 5.0
 
 
 class Backoff:
-    """Pauses that double, until a try succeeded."""
+    """Pauses that double until a try succeeds."""
 
     def __init__(self, entropy: Entropy) -> None:
         self._entropy = entropy
@@ -22,5 +22,5 @@ class Backoff:
         return pause_s
 
     def reset(self) -> None:
-        """It succeeded."""
+        """A try succeeded: start with the shortest pause again."""
         self._next_s = _FIRST_S

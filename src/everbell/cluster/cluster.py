@@ -1,9 +1,9 @@
-"""Everything that makes an engine a node of a cluster, put together: log, node, peers, and the routed ports.
+"""The parts that make an engine a node of a cluster: log, node, peers and router.
 
-    Api ──► RoutedOperations ──┬──► Operations of this engine
-                               └──► TcpPeers ──► CalledEnd of another node ──► Operations of its engine
+    Api ──► Cluster.ask ──► Router.ask ──┬──► Engine.ask of this node
+                                         └──► RemoteEngine.ask ──► CalledEnd of another node ──► its Engine.ask
 
-One machine is a cluster of one: the same code, with a log beside the store and nobody to talk to.
+One machine is a cluster of one node: the same code, with a log beside the store and no peers.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -21,36 +21,39 @@ from everbell.cluster.handshake import key_of
 from everbell.cluster.node import ClusterNode
 from everbell.cluster.pauses import ClusterPauses
 from everbell.cluster.peers import GREETING_S, CalledEnd, TcpPeers
-from everbell.cluster.router import RoutedOperations
-from everbell.cluster.router_leases import RoutedLeases
+from everbell.cluster.router import Router
 from everbell.cluster.settings import ClusterSettings
 from everbell.cluster.store_watch import StoreWatch
 from everbell.core.cluster import Command, Member
 from everbell.core.cluster.view import ClusterView, view_of
+from everbell.core.request import Handlers, Request
 from everbell.engine.engine import Engine
+from everbell.engine.request_routes import ClusterRequest
+from everbell.engine.requests import LookAtCluster, OrderCluster, Played
 from everbell.entropy import Entropy
 from everbell.errors import EverbellError
-from everbell.links.link import Serve
 from everbell.logs.port import Log
+
+A = TypeVar("A")
 
 _PLAYED_S = 5.0
 _HEARD_S = 2.0
 
 
 class Meeting(Struct, frozen=True):
-    """Where nodes meet: where this one listens for the others, and how they know each other."""
+    """The address at which this node listens for other nodes, and how nodes authenticate each other."""
 
     host: str = "127.0.0.1"
     port: int = 0
     advertise: str = ""
-    """What to tell the others, where it is not what this node sees of itself."""
+    """The address to tell other nodes, if it differs from the one that this node listens on."""
     secret: str = ""
     called_tls: ssl.SSLContext | None = None
     caller_tls: ssl.SSLContext | None = None
 
 
 class Cluster:
-    """A node that runs: `operations` and `leases` are those of the whole cluster."""
+    """A running node: `ask` serves the whole cluster."""
 
     def __init__(
         self,
@@ -63,9 +66,15 @@ class Cluster:
         server: asyncio.Server | None,
     ) -> None:
         self.node = node
-        self.operations = RoutedOperations(node, engine.operations, peers)
-        self.leases = RoutedLeases(node, engine.leases, peers)
-        self.pauses = ClusterPauses(lambda: node.value.policies, self.write, clock, self.unheard)
+        self.router = Router(node, engine, peers, clock)
+        self._handlers = Handlers(
+            LookAtCluster.by(lambda request: self.look()),
+            OrderCluster.by(lambda request: self.order(request.command)),
+            Played.by(lambda request: has_played(node, request)),
+            *ClusterPauses(lambda: node.value.policies, self.write, clock, self.unheard).handlers(),
+            complete=ClusterRequest,
+            otherwise=self.router.ask,
+        )
         self._log = log
         self._engine = engine
         self._peers = peers
@@ -83,11 +92,11 @@ class Cluster:
         on_halt: Callable[[BaseException], None],
         *,
         meeting: Meeting | None = None,
-        serve: Serve | None = None,
         http_url: str = "",
     ) -> Cluster:
-        """Join. Without a `meeting` nobody else can be in the cluster. Raises `LogError`, `ClusterError`, `StoreError`
-        and `OSError`.
+        """Join the cluster. Without a `meeting`, no other node can be in it.
+
+        Raises `LogError`, `ClusterError`, `StoreError` and `OSError`.
         """
         node: ClusterNode | None = None
         server: asyncio.Server | None = None
@@ -95,31 +104,26 @@ class Cluster:
         secret = "" if meeting is None else meeting.secret
 
         def key() -> bytes:
-            assert node is not None, "nobody calls before the node has told where it listens"
+            assert node is not None, "no peer calls before this node has published its address"
             return key_of(node.value.cluster, secret)
 
-        async def served(method: str, arguments: tuple[Any, ...]) -> Any:
-            if method != "played":
-                assert serve is not None, "whoever meets others serves them"
-                return await serve(method, arguments)
-            return node is not None and await node.player.saw(lambda value: value.index >= arguments[0], _PLAYED_S)
-
+        # Other nodes ask this engine alone: a request that was passed on once is never passed on again.
+        answers = Handlers(Played.by(lambda request: has_played(node, request)), otherwise=engine.ask)
         peers = TcpPeers(key, entropy, None if meeting is None else meeting.caller_tls)
-        if meeting is not None and serve is not None:
+        if meeting is not None:
             listener = socket.create_server((meeting.host, meeting.port), family=_family(meeting.host))
             server = await asyncio.get_running_loop().create_server(
-                lambda: CalledEnd(served, key, entropy),
+                lambda: CalledEnd(answers.ask, key, entropy),
                 sock=listener,
                 ssl=meeting.called_tls,
                 ssl_handshake_timeout=None if meeting.called_tls is None else GREETING_S,
                 start_serving=False,
             )
             addresses = (meeting.advertise or _address(listener), http_url)
-        node = await ClusterNode.start(log, engine, clock, entropy, settings, addresses, on_halt)
+        node = await ClusterNode.start(log, engine, clock, entropy, settings, addresses, on_halt, peers.keep_only)
         if server is not None:
-            # Not before there is a node: others may call at this address because of its last life.
+            # Only now that there is a node: peers may call this address because of an earlier incarnation.
             await server.start_serving()
-        node.on_members = peers.keep_only
         store_watch = StoreWatch(node, engine, peers, clock)
         store_watch.start()
         cluster = cls(log, engine, clock, node, peers, store_watch, server)
@@ -129,6 +133,10 @@ class Cluster:
             await cluster._close()
             raise
         return cluster
+
+    def ask(self, request: Request[A], /) -> Awaitable[A]:
+        """Answer a request about the cluster, or about events and queues anywhere in it."""
+        return self._handlers.ask(request)
 
     async def look(self) -> ClusterView:
         """The cluster as this node sees it."""
@@ -144,17 +152,20 @@ class Cluster:
         )
 
     async def order(self, command: Command) -> ClusterView:
-        """Append a command, and wait until it was played here. Raises `LogError`."""
+        """Append a command, and wait until this node has played it. Raises `LogError`."""
         await self.write(command)
         return await self.look()
 
     async def write(self, command: Command) -> int:
-        """The same, for who wants to know the index of the entry."""
+        """Append a command, wait until this node has played it, and return its index."""
         return await self.node.write(command)
 
     async def unheard(self, index: int) -> tuple[str, ...]:
-        """Wait until all other nodes that may own something have played this entry; returns the names of those that do
-        not say so in time. They learn of it as soon as they read on, or lose their lease."""
+        """Wait until all other nodes that may own partitions have played this entry.
+
+        Returns the names of nodes that did not confirm in time. They play the entry when they read on, or lose their
+        lease.
+        """
         value, me = self.node.value, self.node.me
         others = [member for name, member in value.members.items() if name != me and not member.gateway]
         have = await asyncio.gather(*(self._has_played(member, index) for member in others))
@@ -163,12 +174,12 @@ class Cluster:
     async def _has_played(self, member: Member, index: int) -> bool:
         try:
             async with asyncio.timeout(_HEARD_S):
-                return await (await self._peers.reach(member)).played(index)
+                return await (await self._peers.reach(member)).ask(Played(index))
         except (EverbellError, TimeoutError):
             return False
 
     async def stop(self, drain_s: float) -> bool:
-        """Hand everything over, stop the engine, and leave; False when attempts had to be given up."""
+        """Hand all partitions over, stop the engine, and leave; False when some attempts did not end in time."""
         await self._store_watch.stop()
         await self.node.drain(drain_s)
         is_clean = await self._engine.stop()
@@ -185,12 +196,17 @@ class Cluster:
         await self._log.close()
 
 
+async def has_played(node: ClusterNode | None, request: Played) -> bool:
+    """Whether a node has played the log so far; it waits some seconds for that."""
+    return node is not None and await node.player.saw(lambda value: value.index >= request.index, _PLAYED_S)
+
+
 def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def _address(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
-    if host in ("0.0.0.0", "::"):  # noqa: S104 -- not bound here, only recognised: the others cannot call it
+    if host in ("0.0.0.0", "::"):  # noqa: S104 -- a comparison, not a bind: other nodes cannot call this address
         host = socket.gethostname()
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,7 +1,7 @@
-"""Every process keeps the policies of its tenants in step with the documents in the log, and an engine what is paused.
+"""Keeps the tenants' policies of a process, and the pauses of an engine, in step with the documents in the log.
 
-A document that a process does not understand, because a newer version wrote it, changes nothing there: the tenant
-keeps the policy that it had.
+If a process does not understand a document because a newer version wrote it, the tenant keeps its previous policy in
+that process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DocumentFollower:
         self._pauses = PauseFollower(engine.pauses)
 
     def follow(self, documents: Mapping[str, Policy]) -> None:
-        """These are the documents now."""
+        """Apply the current documents."""
         self._policies.follow(documents)
         self._pauses.follow(documents)
 
@@ -43,7 +43,7 @@ class PolicyFollower:
         self._documents: Mapping[str, Policy] = {}
 
     def follow(self, documents: Mapping[str, Policy]) -> None:
-        """These are the documents now."""
+        """Apply the current documents."""
         before, self._documents = self._documents, documents
         if documents is before:
             return

@@ -1,4 +1,4 @@
-"""Whoever comes first founds the cluster; everybody makes sure that log and store belong together."""
+"""The first node founds the cluster; every node checks that log and store belong together."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from base64 import urlsafe_b64encode
 
 from everbell.clock import Clock
 from everbell.cluster.player import Player
-from everbell.core.cluster import Found, encode_command
+from everbell.core.cluster import FoundCluster, encode_command
 from everbell.core.time import format_duration
 from everbell.entropy import Entropy
 from everbell.errors import ClusterError
@@ -18,15 +18,15 @@ CLOCK_OFF_MS_MAX = 60_000
 
 
 async def find_or_found(log: Log, clock: Clock, player: Player, store: Store, entropy: Entropy) -> int:
-    """Play the log up to its end, and found the cluster where there is none yet.
+    """Play the log to its end, and found the cluster if there is none yet.
 
-    Returns how far the store's epochs are ahead of the log's. Raises `ClusterError`, `LogError`, `StoreError`.
+    Returns the difference between the store's epochs and the log's. Raises `ClusterError`, `LogError`, `StoreError`.
     """
     _check_clock(await log.now(), clock.now())
     await player.catch_up()
     while not player.value.cluster:
-        # Several nodes may do this at a time: the first entry counts, the others are ignored.
-        await log.append(encode_command(Found(token(entropy), store.partitions)))
+        # Several nodes may do this at once: the first entry counts, all nodes ignore the others.
+        await log.append(encode_command(FoundCluster(token(entropy), store.partitions)))
         await player.catch_up()
     if len(player.value.partitions) != store.partitions:
         raise ClusterError(
@@ -46,5 +46,5 @@ def _check_clock(there: int | None, here: int) -> None:
 
 
 def token(entropy: Entropy) -> str:
-    """A name that nobody can guess."""
+    """A random name that cannot be guessed."""
     return urlsafe_b64encode(entropy.nonce() + entropy.nonce()).decode().rstrip("=")

@@ -1,9 +1,8 @@
-"""How two nodes make sure of each other before they talk.
+"""How two nodes authenticate each other before the first request.
 
-Both prove that they know the cluster's key, without showing it: each signs the random numbers of both. The key is the
-cluster's id, which only those know who can read its log, mixed with the secret of the settings where there is one. So
-strangers and nodes of other clusters are refused alike. It does not hide what is said afterwards: that is what TLS is
-for.
+Both prove that they know the cluster's key without showing it: each signs the random numbers of both. The key is made
+from the cluster's id, which only readers of the log know, and the secret of the settings, if there is one. So a node
+refuses strangers and nodes of other clusters alike. The handshake does not encrypt the connection: TLS does.
 """
 
 from __future__ import annotations
@@ -17,25 +16,25 @@ NONCE_BYTES = 18
 
 
 class Hello(Struct, array_like=True, frozen=True):
-    """The one who calls: its random number."""
+    """From the calling node: its random number."""
 
     nonce: bytes
 
 
 class Proof(Struct, array_like=True, frozen=True):
-    """A signature; from the one who is called, together with its own random number."""
+    """A signature; the called node adds its own random number."""
 
     signature: bytes
     nonce: bytes = b""
 
 
 def key_of(cluster: str, secret: str) -> bytes:
-    """What nodes of one cluster have in common."""
+    """The key that all nodes of one cluster share."""
     return hmac.digest(secret.encode(), cluster.encode(), sha256)
 
 
 def sign(key: bytes, role: str, caller_nonce: bytes, called_nonce: bytes) -> bytes:
-    """The proof of one side; the role keeps one side from sending back what the other one sent."""
+    """The proof of one side; the role keeps a node from sending back the proof that it received."""
     return hmac.digest(key, role.encode() + b"\0" + caller_nonce + b"\0" + called_nonce, sha256)
 
 

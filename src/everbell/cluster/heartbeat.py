@@ -1,7 +1,7 @@
 """The lease of this node: renewed in time, or lost.
 
-The deadline is counted from the moment before a renewal was sent, on a clock that nobody sets, less a margin. So a
-node that was stopped, cut off or slow knows by its own clock that it may not act any more, before anybody else may.
+The deadline counts from the moment before a renewal was sent, on a monotonic clock, less a margin. So a node that was
+stopped, cut off or slow knows by its own clock that it must not act any more, before another node may act.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from everbell.logs.port import Log
 
 
 class Heartbeat:
-    """Renews one lease until it is stopped or lost. It is never renewed after it was lost."""
+    """Renews one lease until it is stopped or lost. A lost lease is never renewed."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Heartbeat:
     ) -> None:
         self.incarnation = incarnation
         self.until_ms = 0
-        """On the clock of elapsed time: until then this node may act."""
+        """Until when this node may act, on the monotonic clock."""
         self.is_lost = False
         self._log = log
         self._clock = clock
@@ -41,20 +41,20 @@ class Heartbeat:
         self._alarm: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Take the lease, and keep it. Raises what the log raises."""
+        """Take the lease, and keep renewing it. Raises `LogError`."""
         await self._renew()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="everbell-heartbeat")
         self._look()
 
     def stop(self) -> None:
-        """Renew no more; the lease runs out by itself."""
+        """Stop renewing; the lease ends by itself."""
         if self._task is not None:
             self._task.cancel()
         if self._alarm is not None:
             self._alarm.cancel()
 
     def check(self) -> None:
-        """Look at the clock: the deadline may have passed while the process was stopped."""
+        """Check the clock: the deadline may have passed while the process was stopped."""
         if not self.is_lost and self._clock.elapsed_ms() >= self.until_ms:
             self.is_lost = True
             self.stop()
@@ -74,7 +74,10 @@ class Heartbeat:
         self._renewed(before_ms)
 
     def _renewed(self, before_ms: int) -> None:
-        """A renewal that was sent at `before_ms` was answered. Too late is too late: others may have been told."""
+        """A renewal that was sent at `before_ms` was answered.
+
+        An answer after the deadline does not count: other nodes may know already that the lease ended.
+        """
         if self.until_ms:
             self.check()
         if not self.is_lost:
@@ -82,7 +85,7 @@ class Heartbeat:
             self._on_renewed(self.until_ms)
 
     def _look(self) -> None:
-        """An alarm at the deadline; by then it has usually moved."""
+        """Check at the deadline, which has usually moved by then."""
         self.check()
         if not self.is_lost:
             left_s = (self.until_ms - self._clock.elapsed_ms()) / 1_000
@@ -90,9 +93,9 @@ class Heartbeat:
 
 
 async def is_renewed(log: Log, incarnation: str, lease_ms: int) -> bool:
-    """Wait until a lease has ended, or lives on for so long that somebody must have renewed it.
+    """Wait until a lease has ended, or has lasted for so long that its owner must have renewed it.
 
-    While the log is away nothing is known, so it goes on waiting.
+    While the log is unreachable the answer is unknown, so this keeps waiting.
     """
     while True:
         with suppress(LogError, TimeoutError):

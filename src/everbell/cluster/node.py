@@ -1,10 +1,10 @@
-"""A node in the cluster: joins, does what the value says, and leaves.
+"""A node in the cluster: it joins, follows the cluster value, and leaves.
 
-Every entry that is played yields effects, which are performed here, and reactions, which are appended. What a node is
-to do is decided in `core.cluster` alone; this is how.
+Each log entry that the node plays yields effects, which the node performs, and reactions, which it appends to the log.
+`core.cluster` alone decides about the actions of a node; this module performs them.
 
-A node that loses its lease is nobody: it drops everything at once, says so in the log, and joins again as another
-incarnation. So does one that was removed by others. There is one way into the cluster, however a node came to need it.
+A node that loses its lease is out: it drops everything at once, says so in the log, and joins again as a new
+incarnation. A node that others removed does the same. So there is one way into the cluster for every case.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any, assert_never
 from everbell.clock import Clock
 from everbell.cluster.appender import Appender, releases
 from everbell.cluster.backoff import Backoff
-from everbell.cluster.entrance import Entrance
 from everbell.cluster.follower import DocumentFollower
 from everbell.cluster.founding import find_or_found, token
 from everbell.cluster.heartbeat import Heartbeat
-from everbell.cluster.keeper import Keeper
+from everbell.cluster.joining import NEXT_PHASES, Joining, NodePhase
+from everbell.cluster.lease_watches import LeaseWatches
+from everbell.cluster.partition_keeper import PartitionKeeper
 from everbell.cluster.player import Player
 from everbell.cluster.settings import ClusterSettings
-from everbell.cluster.vital import OnHalt, begin
-from everbell.cluster.watches import Watches
+from everbell.cluster.supervised_task import OnHalt, begin
 from everbell.core.cluster import (
     BackOff,
     Ceded,
@@ -41,12 +41,10 @@ from everbell.core.cluster import (
     Left,
     Member,
     NameTaken,
-    PolicyChanged,
     PrepareJoin,
     Remove,
     Start,
     Stop,
-    StrategyChanged,
     Unwatch,
     Value,
     Watch,
@@ -65,12 +63,15 @@ from everbell.logs.port import Log
 
 _log = logging.getLogger("everbell.cluster")
 
+OnMembers = Callable[[set[str]], None]
+"""Called with the incarnations of all members, whenever they change."""
+
 _LEAVE_S = 3.0
 _WRITE_S = 5.0
 
 
 class ClusterNode:
-    """One member, through all its incarnations."""
+    """One node of the cluster, through all its incarnations."""
 
     def __init__(
         self,
@@ -83,15 +84,14 @@ class ClusterNode:
         base_epoch: int,
         player: Player,
         on_halt: OnHalt,
+        on_members: OnMembers,
     ) -> None:
         self.me = ""
-        """The present incarnation."""
+        """The current incarnation; empty while the node is out of the cluster."""
         self.settings = settings
         self.takeovers = 0
         self.transitions: Counter[str] = Counter()
-        """What was done to the cluster, by kind, as far as this process has played it entry by entry."""
-        self.on_members: Callable[[set[str]], None] = lambda incarnations: None
-        """Told who is a member, whenever that changes."""
+        """The number of cluster transitions by kind that this process has played."""
         self._log = log
         self._engine = engine
         self._clock = clock
@@ -99,22 +99,20 @@ class ClusterNode:
         self._addresses = addresses
         self.player = player
         self._appender = Appender(log, on_halt)
-        self._keeper = Keeper(engine, clock, settings, base_epoch, self._released, on_halt)
+        self._keeper = PartitionKeeper(engine, clock, settings, base_epoch, self._released, on_halt)
         self._on_halt = on_halt
+        self._on_members = on_members
         self._heartbeat: Heartbeat | None = None
-        self._watches = Watches(log, self._ended)
+        self._watches = LeaseWatches(log, self._ended)
         self._is_drained = False
-        """An operator wants this process to own nothing. That outlives a lost lease, and ends with the process."""
+        """An operator drained this process. That survives a lost lease, and ends with the process."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._backoff = Backoff(entropy)
-        self._entrance = Entrance(self, log, settings.lease_ms, self._backoff, on_halt)
-        self._gave_way = False
-        """It left because it could not reach the store."""
+        self._joining = Joining(self, log, settings.lease_ms, self._backoff, on_halt)
+        self._phase = NodePhase.OUT
         self._joined = asyncio.Event()
         self._left = asyncio.Event()
         self._drained = asyncio.Event()
-        self._leaving = False
-        engine.dispatcher.on_lease_over = self._check_lease
 
     @classmethod
     async def start(
@@ -126,14 +124,14 @@ class ClusterNode:
         settings: ClusterSettings,
         addresses: tuple[str, ...],
         on_halt: OnHalt,
+        on_members: OnMembers = lambda incarnations: None,
     ) -> ClusterNode:
-        """Find or found the cluster, and begin to join it. Raises what the log raises, and `ClusterError`."""
+        """Find or found the cluster, and start to join it. Raises `LogError` and `ClusterError`."""
         node: ClusterNode | None = None
-
         documents = DocumentFollower(engine)
 
         def step(before: Value, after: Value) -> None:
-            # What counts for a node that is no member, too: it has requests to check, and will be one in a moment.
+            # A node that is not a member follows these too: it checks requests, and will be a member in a moment.
             documents.follow(after.policies)
             engine.slice_tenants(slices_of(after.strategy))
             if node is not None:
@@ -141,7 +139,7 @@ class ClusterNode:
 
         player = Player(log, clock, step, on_halt, settings.snapshot_entries)
         base_epoch = await find_or_found(log, clock, player, engine.store, entropy)
-        node = cls(log, engine, clock, entropy, settings, addresses, base_epoch, player, on_halt)
+        node = cls(log, engine, clock, entropy, settings, addresses, base_epoch, player, on_halt, on_members)
         player.start()
         node._appender.start()
         node._keeper.start()
@@ -150,17 +148,17 @@ class ClusterNode:
 
     @property
     def value(self) -> Value:
-        """The cluster as this node knows it."""
+        """The cluster value as this node has played it."""
         return self.player.value
 
     @property
     def lease_left_ms(self) -> int:
-        """How long this node may act without another renewal."""
+        """How long this node may act without renewing its lease."""
         return 0 if self._heartbeat is None else max(self._heartbeat.until_ms - self._clock.elapsed_ms(), 0)
 
     @property
     def log_lag_ms(self) -> int:
-        """How long ago the end of the log was seen."""
+        """The time since this node last saw the end of the log."""
         return int((asyncio.get_running_loop().time() - self.player.seen_at_s) * 1_000)
 
     @property
@@ -168,18 +166,17 @@ class ClusterNode:
         return self.me in self.value.members
 
     async def ready(self) -> None:
-        """Wait until this node is a member and runs what it owns."""
+        """Wait until this node is a member and runs its partitions."""
         await self._joined.wait()
         while not (self.is_member and self._keeper.is_settled):
             await self.player.changed(0.05)
 
     def append(self, *commands: Command) -> None:
-        """Ask for something in the log."""
+        """Append commands to the log, in the background."""
         self._appender.append(*commands)
 
     async def write(self, command: Command) -> int:
-        """The same, for who wants to know the index of the entry; returns when it was played here, unless that takes
-        long. Raises `LogError`."""
+        """Append a command and return its index once this node has played it, or after 5 s. Raises `LogError`."""
         try:
             index = await self._log.append(encode_command(command))
         except LogBroken as broken:
@@ -189,8 +186,8 @@ class ClusterNode:
         return index
 
     async def drain(self, timeout_s: float) -> bool:
-        """Hand everything over to the others; False when the time passed first, or when there is nobody."""
-        self._leaving = True
+        """Hand all partitions over to other nodes; False when that took too long, or when there is no other node."""
+        self._go(NodePhase.LEAVING)
         if not self.others():
             return False
         if is_drained(self.value, self.me):
@@ -204,25 +201,27 @@ class ClusterNode:
         return True
 
     async def leave(self, *, is_clean: bool) -> None:
-        """Go, after the engine has stopped: nothing is written by this node any more."""
-        self._leaving = True
+        """Leave the cluster. The engine has stopped, so this node writes nothing any more."""
+        self._go(NodePhase.LEAVING)
         if self.is_member:
             gone = Leave(self.me) if is_clean else Remove(self.me, by=self.me, reason="it left attempts under way")
             self.append(gone)
             try:
                 await asyncio.wait_for(self._left.wait(), _LEAVE_S)
             except TimeoutError:
-                _log.warning("the log did not take that this node leaves; the others will miss it in a moment")
+                _log.warning(
+                    "this node could not append its leave to the log; the others will notice when its lease ends"
+                )
         await self.abandon()
         try:
             async with asyncio.timeout(_LEAVE_S):
                 await self._log.release(self.me)
         except (LogError, TimeoutError):
-            pass  # It runs out by itself.
+            pass  # The lease ends by itself.
 
     async def abandon(self) -> None:
-        """Do nothing any more, and say nothing: as a process that dies."""
-        self._leaving = True
+        """Stop all work without telling the cluster, like a process that dies."""
+        self._go(NodePhase.LEAVING)
         if self._heartbeat is not None:
             self._heartbeat.stop()
         await self.player.stop()
@@ -233,10 +232,10 @@ class ClusterNode:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # Coming in
+    # Joining
 
     async def _enter(self) -> None:
-        """Begin a new life: a new incarnation with a lease of its own asks to join."""
+        """Start a new incarnation, with a lease of its own, and ask to join."""
         me = f"{self.settings.name}/{token(self._entropy)}"
         self._joined.clear()
         self._left.clear()
@@ -244,13 +243,14 @@ class ClusterNode:
         await heartbeat.start()
         if heartbeat.is_lost:
             raise LogUnavailable("the log took longer for a renewal than a lease lasts")
-        # Not before it has a lease: a node is one incarnation at a time, or nobody.
+        # Only now that it has a lease: a node is at most one incarnation at a time.
         self.me, self._heartbeat = me, heartbeat
+        self._go(NodePhase.JOINING)
         self.append(PrepareJoin(self.member()))
-        self._begin(self._entrance.insist(me))
+        self._begin(self._joining.insist(me))
 
     def member(self) -> Member:
-        """Who this node is, as it asks to join."""
+        """The description of this node that a join request carries."""
         settings = self.settings
         return Member(
             settings.name,
@@ -266,53 +266,56 @@ class ClusterNode:
         while True:
             await asyncio.sleep(self._backoff.next_s())
             try:
-                if self._gave_way:
-                    await self._engine.store.counts()  # The store has to answer first.
+                if self._phase is NodePhase.CUT_OFF:
+                    await self._engine.store.counts()  # The node joins only after the store has answered.
                 await self._enter()
             except (LogError, StoreError):
                 continue
-            self._gave_way = False
             return
 
     def _renewed(self, until_ms: int) -> None:
-        self._engine.dispatcher.lease_until_ms = until_ms
+        self._engine.dispatcher.limit(until_ms, on_over=self._check_lease)
 
     def _check_lease(self) -> None:
         if self._heartbeat is not None:
             self._heartbeat.check()
 
     def _lost_lease(self, me: str) -> None:
-        """By our own clock: others may take over from now on, so we stop before they do."""
+        """The lease ended by our own clock: other nodes may take over from now on, so this node stops first."""
         if me != self.me:
-            return  # It is nobody already.
+            return  # That incarnation is out already.
         _log.error("this node lost its lease: it drops everything, and joins again when it can")
-        self._nobody()
+        self._go_out(NodePhase.OUT)
         self.append(Remove(me, by=me, reason="it lost its lease"))
 
     def give_way(self) -> None:
-        """Leave everything to the others, and come back when the store can be reached."""
+        """Leave all partitions to other nodes, and join again when this node can reach the store."""
         me = self.me
-        _log.error("this node cannot reach the store, and others can: it drops everything until it does")
-        self._gave_way = True
-        self._nobody()
+        _log.error("this node cannot reach the store, but other nodes can: it drops everything until it can")
+        self._go_out(NodePhase.CUT_OFF)
         self.append(Remove(me, by=me, reason="it cannot reach the store"))
 
-    def _nobody(self) -> None:
-        """Whoever this node was, it is that no more."""
+    def _go_out(self, phase: NodePhase) -> None:
+        """End the current incarnation, and start another unless the process is leaving."""
+        self._go(phase)
         if self._heartbeat is not None:
             self._heartbeat.stop()
         self._keeper.lose_everything()
         self._appender.forget()
         self.me = ""
         self._watches.clear()
-        if not self._leaving:
+        if self._phase is not NodePhase.LEAVING:
             self._begin(self._enter_again())
 
-    # What the log says
+    def _go(self, phase: NodePhase) -> None:
+        if phase in NEXT_PHASES[self._phase]:
+            self._phase = phase
+
+    # Following the log
 
     def _step(self, before: Value, after: Value) -> None:
         if after.members is not before.members:
-            self.on_members(set(after.members))
+            self._on_members(set(after.members))
         if after.transitions and after.transitions[-1].index == after.index:
             self.transitions[after.transitions[-1].kind] += 1
         if not self.me:
@@ -330,7 +333,7 @@ class ClusterNode:
         if self.me:
             self.append(*reactions(before, after, self.me))
 
-    def _perform(self, effect: Effect) -> None:  # noqa: C901 -- a closed union, told apart once
+    def _perform(self, effect: Effect) -> None:  # noqa: C901 -- one case for each member of a closed union
         match effect:
             case Halt(reason):
                 self._halt(reason)
@@ -343,14 +346,15 @@ class ClusterNode:
             case Unwatch(incarnation):
                 self._watches.drop(incarnation)
             case Inspect(incarnations):
-                self._begin(self._entrance.inspect(incarnations))
+                self._begin(self._joining.inspect(incarnations))
             case BackOff(reason):
                 _log.info("not in the cluster yet: %s", reason)
-                self._begin(self._entrance.join_later())
+                self._begin(self._joining.join_later())
             case NameTaken(incarnation):
-                self._begin(self._entrance.wait_for_name(incarnation))
+                self._begin(self._joining.wait_for_name(incarnation))
             case Joined():
                 _log.info("joined the cluster as %s", self.me)
+                self._go(NodePhase.MEMBER)
                 self._backoff.reset()
                 self._joined.set()
             case Drained():
@@ -359,16 +363,14 @@ class ClusterNode:
                 self.takeovers += not effect.clean
                 self._keeper.want(effect)
             case Stop():
-                raise AssertionError("partitions are stopped together")
-            case StrategyChanged() | PolicyChanged():
-                pass  # Followed by every step.
+                raise AssertionError("_step collects all stops and hands the partitions over together")
             case _:
                 assert_never(effect)
 
     def _halt(self, reason: str) -> None:
         _log.error("this node is out of the cluster (%s): it drops everything, and joins again", reason)
         self._left.set()
-        self._nobody()
+        self._go_out(NodePhase.OUT)
 
     def _ended(self, incarnation: str) -> None:
         if incarnation in watched(self.value, self.me):
@@ -380,7 +382,7 @@ class ClusterNode:
             self.append(*releases(self.me, epochs))
 
     def others(self) -> list[Member]:
-        """Who else can own partitions."""
+        """The other members that can own partitions."""
         return [
             member
             for incarnation, member in self.value.members.items()

@@ -1,6 +1,6 @@
-"""The pauses behind a node: read from the cluster's value, written through the log.
+"""The pauses: a node reads them from the cluster value and writes them through the log.
 
-A document whose pause is over is dropped by whoever writes the next one, so that nobody has to watch the clock for all.
+A node that writes a pause also drops the documents of pauses that are over, so no node has to watch the clock for all.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from msgspec.structs import replace
 
 from everbell.clock import Clock
-from everbell.core.cluster import Command, DropPolicy, Policy, SetPolicy
+from everbell.core.cluster import Command, DropDocument, Policy, PutDocument
 from everbell.core.pause import (
     PAUSES_MAX,
     TENANT_PAUSES_MAX,
@@ -23,18 +23,20 @@ from everbell.core.pause import (
     pauses_in,
     place_of,
 )
+from everbell.core.request import Handler
 from everbell.engine.pauses import Pauses
+from everbell.engine.requests import DropPause, ListPauses, PutPause
 from everbell.errors import Conflict, NotFound, OutcomeUnknown
 
 _log = logging.getLogger("everbell.cluster")
 
 _DROPPED_AT_ONCE = 10
-"""How many that are over one write clears away."""
+"""How many expired pauses one write drops."""
 
 
 class ClusterPauses:
-    """All pauses. `documents` gives those of the cluster as of now; `write` appends a command, waits until it was
-    played, and returns its index."""
+    """All pauses. `documents` returns the current documents of the cluster; `write` appends a command, waits until this
+    node has played it, and returns its index."""
 
     def __init__(
         self,
@@ -47,15 +49,25 @@ class ClusterPauses:
         self._write = write
         self._clock = clock
         self._unheard = unheard
-        """Waits until all nodes have played an entry, and returns the names of those that have not in time."""
+        """Waits until all nodes have played an entry, and returns the names of nodes that have not done so in time."""
+
+    def handlers(self) -> tuple[Handler, ...]:
+        """The requests about pauses."""
+        return (
+            ListPauses.by(lambda request: self.pauses()),
+            PutPause.by(lambda request: self.put(request.pause)),
+            DropPause.by(lambda request: self.drop(request.tenant, request.what, request.name)),
+        )
 
     async def pauses(self) -> list[Pause]:
-        """Those that hold now, the oldest first."""
+        """The pauses that are in force now, the oldest first."""
         return self._on()
 
     async def put(self, pause: Pause) -> Put:
-        """Pause something, or say something else of what is paused already. It holds by then, on every node that could
-        be asked. Raises `Conflict` when there are too many, `LogError`."""
+        """Add a pause, or change one. It is in force on every reachable node before this returns.
+
+        Raises `Conflict` when there are too many, and `LogError`.
+        """
         on = self._on()
         before = next((each for each in on if each.place == pause.place), None)
         if before is not None:
@@ -63,19 +75,19 @@ class ClusterPauses:
         else:
             _check_room(on, pause.tenant)
         await self._clear_away()
-        index = await self._write(SetPolicy(pause.place, encode_pause(pause)))
+        index = await self._write(PutDocument(pause.place, encode_pause(pause)))
         policy = self._documents().get(pause.place)
         if policy is None or policy.version < index:
             raise OutcomeUnknown(f"whether {pause.label} is paused is not known yet: look, or ask again")
         return Put(pause, before is None, () if self._unheard is None else await self._unheard(index))
 
     async def drop(self, tenant: str, what: What, name: str) -> Pause:
-        """Let something go on; returns the pause that was. Raises `NotFound`, `LogError`."""
+        """End a pause, and return it. Raises `NotFound` and `LogError`."""
         place = place_of(tenant, what, name)
         pause = next((each for each in self._on() if each.place == place), None)
         if pause is None:
             raise NotFound(f"{label_of(tenant, what, name)} is not paused")
-        await self._write(DropPolicy(place))
+        await self._write(DropDocument(place))
         if place in self._documents():
             raise OutcomeUnknown(f"whether {pause.label} goes on is not known yet: look, or ask again")
         return pause
@@ -89,12 +101,12 @@ class ClusterPauses:
         documents = self._documents()
         over = [pause.place for pause in pauses_in(documents)[0] if not pause.is_on(now)]
         for place in over[:_DROPPED_AT_ONCE]:
-            # Only this one: somebody may be pausing the same again.
-            await self._write(DropPolicy(place, documents[place].version))
+            # Only this version: another caller may be pausing the same again.
+            await self._write(DropDocument(place, documents[place].version))
 
 
 class PauseFollower:
-    """Keeps what an engine holds up in step with the documents."""
+    """Keeps the pauses of an engine in step with the documents."""
 
     def __init__(self, pauses: Pauses) -> None:
         self._pauses = pauses
@@ -103,7 +115,7 @@ class PauseFollower:
         self._unclear: list[str] = []
 
     def follow(self, documents: Mapping[str, Policy]) -> None:
-        """These are the documents now."""
+        """Apply the current documents."""
         if documents is self._documents:
             return
         self._documents = documents
@@ -118,7 +130,7 @@ class PauseFollower:
 
 
 class LoneDocuments:
-    """Documents of an engine that is no node of a cluster, as in tests: they are gone when it is."""
+    """The documents of an engine without a cluster, as in tests: they live as long as the engine."""
 
     def __init__(self, pauses: Pauses) -> None:
         self._documents: dict[str, Policy] = {}
@@ -130,10 +142,10 @@ class LoneDocuments:
 
     async def write(self, command: Command) -> int:
         self._index += 1
-        if isinstance(command, SetPolicy):
-            self._documents = {**self._documents, command.tenant: Policy(self._index, command.document)}
-        elif isinstance(command, DropPolicy):
-            self._documents = {name: kept for name, kept in self._documents.items() if name != command.tenant}
+        if isinstance(command, PutDocument):
+            self._documents = {**self._documents, command.name: Policy(self._index, command.document)}
+        elif isinstance(command, DropDocument):
+            self._documents = {name: kept for name, kept in self._documents.items() if name != command.name}
         self._follower.follow(self._documents)
         return self._index
 

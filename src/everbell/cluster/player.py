@@ -1,7 +1,7 @@
-"""Playing the log: reads entries, applies them to the value, and says what each of them changed.
+"""Playing the log: the player reads entries, applies them to the cluster value, and reports each change.
 
-A node that is behind what was trimmed goes on from the snapshot. An entry that it does not understand halts it: to skip
-it would be to disagree with the others.
+If the next entry was trimmed, the node loads the snapshot. An entry that the node does not understand halts it: a
+node that skipped it would have a different value from the others.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from everbell.clock import Clock
-from everbell.cluster.vital import OnHalt, begin
+from everbell.cluster.supervised_task import OnHalt, begin
 from everbell.core.cluster import NOTHING, Value, apply, decode_command, decode_value, encode_value
 from everbell.core.cluster.value import TRANSITIONS_MAX
 from everbell.errors import LogBroken, LogCorrupt, LogError, Trimmed
@@ -21,18 +21,18 @@ _POLL_S = 1.0
 _AWAY_S = 0.2
 
 Step = Callable[[Value, Value], None]
-"""Told of the value before and after an entry, or before and after a snapshot."""
+"""Called with the value before and after an entry, or before and after a snapshot."""
 
 
 class Player:
-    """Keeps `value` at the end of the log."""
+    """Keeps `value` up to date with the log."""
 
     def __init__(self, log: Log, clock: Clock, on_step: Step, on_halt: OnHalt, keep: int) -> None:
         self.value = NOTHING
         self.seen_at_s = 0.0
-        """When the end of the log was last seen, on the loop's clock."""
+        """When the player last saw the end of the log, on the loop's clock."""
         self.played_at: dict[int, int] = {}
-        """When the latest entries were played here, by index: the log itself knows no time."""
+        """When this node played the latest entries, by index: the log itself has no times."""
         self._log = log
         self._clock = clock
         self._on_step = on_step
@@ -41,10 +41,10 @@ class Player:
         self._saved = 0
         self._task: asyncio.Task[None] | None = None
         self._change: asyncio.Future[None] | None = None
-        """What everybody waits for who waits for the next entry."""
+        """Resolved when the next log entry has been played."""
 
     async def catch_up(self) -> None:
-        """Play everything that is in the log now. Raises what the log raises, and `ClusterError`."""
+        """Play all entries that are in the log now. Raises `LogError` and `ClusterError`."""
         snapshot = await self._log.load()
         if snapshot is not None and snapshot.index > self.value.index:
             self._saved = snapshot.index
@@ -53,7 +53,7 @@ class Player:
             pass
 
     def start(self) -> None:
-        """Follow the log from here on."""
+        """Follow the log from now on."""
         self._task = begin(self._run(), "everbell-player", self._on_halt)
 
     async def stop(self) -> None:
@@ -68,7 +68,7 @@ class Player:
         await asyncio.wait([self._change], timeout=timeout_s)
 
     async def saw(self, is_so: Callable[[Value], bool], timeout_s: float) -> bool:
-        """Wait until something is so; False when the time has passed first."""
+        """Wait until the value meets a condition; False when the time has passed first."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + timeout_s
         while not is_so(self.value):
@@ -82,7 +82,7 @@ class Player:
             try:
                 await self._go_on()
             except (LogBroken, LogCorrupt):
-                raise  # There is nothing to wait for.
+                raise  # Waiting does not repair the log.
             except LogError:
                 await asyncio.sleep(_AWAY_S)
 
@@ -99,7 +99,7 @@ class Player:
             self._become(apply(self.value, entry.index, decode_command(entry.data)))
         self.seen_at_s = asyncio.get_running_loop().time()
         if self.value.index - self._saved >= self._keep:
-            # Everybody saves, for nobody is in charge; the log keeps the newest.
+            # Every node saves snapshots, because there is no coordinator; the log keeps the newest one.
             self._saved = self.value.index
             await self._log.save(Snapshot(self.value.index, encode_value(self.value)), self._keep)
         return bool(entries)

@@ -1,26 +1,27 @@
-"""How a node reaches another: the same ports that its own engine has, at the other end."""
+"""How a node asks another: with the same verb as its own engine."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Awaitable
+from typing import Protocol, TypeVar
 
 from everbell.core.cluster import Member
-from everbell.engine.port import LeasesPort, OperationsPort
+from everbell.core.request import Request
+
+A = TypeVar("A")
 
 
 class Peer(Protocol):
-    """Another node's engine. Calls raise `OutcomeUnknown` when the answer is lost."""
+    """Another node."""
 
-    @property
-    def operations(self) -> OperationsPort: ...
-
-    @property
-    def leases(self) -> LeasesPort: ...
+    def ask(self, request: Request[A], /) -> Awaitable[A]:
+        """Raises `OutcomeUnknown` when the answer is lost. The request has to be `for_peers`."""
+        ...
 
 
 class Peers(Protocol):
     """All other nodes."""
 
     async def reach(self, member: Member) -> Peer:
-        """The engine of a member. Raises `NotOwner` when it cannot be reached: then nothing was asked."""
+        """Raises `NotOwner` when the member cannot be reached: then nothing was asked."""
         ...

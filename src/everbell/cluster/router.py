@@ -1,87 +1,89 @@
-"""Any node answers anything: what belongs to another node's partition is asked there.
+"""Any node answers any request: it asks the owner of the partition of the event or key.
 
-Events without a key or a client's id stay here. The others go to the owner of their partition, those of one turn of the
-loop together. When a partition moves in the meantime, the old owner says so without having done anything; then the
-new one is asked, for as long as a hand-over may take.
+Events without a key or a client's id stay on this node. The others go to the owners of their partitions. When a
+partition moves meanwhile, the old owner refuses the request with `NotOwner` and does nothing; then the router asks the
+new owner. It retries for as long as a hand-over may take.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
+from everbell.clock import Clock
 from everbell.cluster.node import ClusterNode
 from everbell.cluster.port import Peers
+from everbell.cluster.router_leases import LeaseRouter
 from everbell.core.allotment import Allotment
 from everbell.core.cluster import Value, slices_of
 from everbell.core.event import Event
 from everbell.core.ids import partition_in, place_in
-from everbell.core.plain import Plain
-from everbell.core.retry import Outcome
+from everbell.core.request import Ask, Handlers, Request
+from everbell.core.simple_batch import SimpleBatch
 from everbell.core.spec import Draft
-from everbell.engine.bulk import in_bulk
-from everbell.engine.forecast import Forecast
-from everbell.engine.operations import Operations
-from everbell.engine.port import KeyLine, OperationsPort, Seen
+from everbell.engine.bulk import cancel_matching, redrive_matching
+from everbell.engine.engine import Engine
+from everbell.engine.request_routes import Anywhere, ByEventId, ByKey, EngineRequest
+from everbell.engine.requests import Allot, CancelMatching, Get, RedriveMatching, Schedule
+from everbell.engine.seen import DraftResult, Seen
 from everbell.errors import EverbellError, NotOwner, OutcomeUnknown, Overloaded
-from everbell.stores.parcel import Parcel
-from everbell.stores.port import Counts, Filter
+from everbell.stores.port import PreparedRows
 
 MOVE_S = 5.0
-"""How long a request waits for a partition that is moving, or whose owner died: a lease, and a little."""
+"""How long to retry a request while its partition has no owner: slightly more than one lease."""
 _LOOK_S = 0.05
 
-T = TypeVar("T")
-Ask = Callable[[OperationsPort, list[Draft]], Awaitable[Sequence[Any]]]
-"""Schedules drafts at one node, in one form or the other."""
+A = TypeVar("A")
 
 
-class RoutedOperations:
-    """`OperationsPort` of the whole cluster."""
+class Router:
+    """Answers for the whole cluster."""
 
-    def __init__(self, node: ClusterNode, near: Operations, peers: Peers) -> None:
+    def __init__(self, node: ClusterNode, engine: Engine, peers: Peers, clock: Clock) -> None:
         self.forwarded = 0
-        """How many events were handed on to other nodes."""
+        """The number of requests about events that other nodes were asked."""
         self._node = node
-        self._near = near
+        self._engine = engine
         self._peers = peers
         self._turn = 0
+        self._handlers = Handlers(
+            Schedule.by(self._schedule),
+            Allot.by(self._allot),
+            Get.by(self._get),
+            CancelMatching.by(partial(cancel_matching, self.ask)),
+            RedriveMatching.by(partial(redrive_matching, self.ask, clock)),
+            Anywhere.by(engine.ask),
+            ByEventId.by(self._by_event_id),
+            ByKey.by(self._by_key),
+            *LeaseRouter(node, engine.ask, peers).handlers(),
+            complete=EngineRequest,
+        )
 
-    async def schedule(self, tenant: str, drafts: Sequence[Draft]) -> list[Seen | EverbellError]:
-        """See the port."""
-        if self._is_alone(self._node.value):
-            return await self._near.schedule(tenant, drafts)
-        return await self._schedule(tenant, drafts, lambda there, some: there.schedule(tenant, some))
+    def ask(self, request: Request[A], /) -> Awaitable[A]:
+        """Answer an `EngineRequest`, here or at the owner."""
+        return self._handlers.ask(request)
 
-    async def schedule_ids(self, tenant: str, drafts: Sequence[Draft]) -> list[str | Seen | EverbellError]:
-        """See the port."""
-        if self._is_alone(self._node.value):
-            return await self._near.schedule_ids(tenant, drafts)
-        return await self._schedule(tenant, drafts, lambda there, some: there.schedule_ids(tenant, some))
+    async def _schedule(self, request: Schedule) -> Sequence[DraftResult]:
+        body = request.body
+        if isinstance(body, PreparedRows) or self._is_alone(self._node.value):
+            return await self._engine.ask(request)
+        return await self._schedule_drafts(request.tenant, body.drafts() if isinstance(body, SimpleBatch) else body)
 
-    async def schedule_plain(self, tenant: str, plain: Plain) -> Sequence[str | Seen | EverbellError]:
-        """See the port."""
-        if self._is_alone(self._node.value):
-            return await self._near.schedule_plain(tenant, plain)
-        return await self.schedule_ids(tenant, plain.drafts())
+    async def _allot(self, request: Allot) -> Allotment | None:
+        # Other nodes of the cluster may own partitions of a batch.
+        return await self._engine.ask(request) if self._is_alone(self._node.value) else None
 
-    async def allot(self, count: int) -> Allotment | None:
-        """See the port. With others, it may be one of them who owns something."""
-        return await self._near.allot(count) if self._is_alone(self._node.value) else None
-
-    async def take_in(self, parcel: Parcel) -> bool:
-        """See the port."""
-        return await self._near.take_in(parcel)
-
-    async def _schedule(self, tenant: str, drafts: Sequence[Draft], ask: Ask) -> list[Any]:
-        results: dict[int, Any] = {}
+    async def _schedule_drafts(self, tenant: str, drafts: Sequence[Draft]) -> list[DraftResult]:
+        results: dict[int, DraftResult] = {}
         left = list(range(len(drafts)))
         until_s = _now_s() + MOVE_S
         while True:
             by_owner = self._by_owner(tenant, drafts, left)
             asked = (
-                self._schedule_at(owner, [drafts[place] for place in places], ask) for owner, places in by_owner.items()
+                self._schedule_at(owner, Schedule(tenant, [drafts[place] for place in places]), len(places))
+                for owner, places in by_owner.items()
             )
             for places, answers in zip(by_owner.values(), await asyncio.gather(*asked), strict=True):
                 results.update(zip(places, answers, strict=True))
@@ -93,142 +95,82 @@ class RoutedOperations:
     def _by_owner(self, tenant: str, drafts: Sequence[Draft], places: list[int]) -> dict[str, list[int]]:
         value = self._node.value
         slices = slices_of(value.strategy)
-        anybody = self._anybody(value, slices.get(tenant))
+        default = self._default_owner(value, slices.get(tenant))
         found: dict[str, list[int]] = {}
         for place in places:
             draft = drafts[place]
             name = draft.id if draft.key is None else draft.key
-            owner = (
-                anybody if name is None else _owner(value, partition_in(slices, tenant, name, len(value.partitions)))
-            )
-            found.setdefault(owner, []).append(place)
+            partition = None if name is None else partition_in(slices, tenant, name, len(value.partitions))
+            found.setdefault(default if partition is None else _owner(value, partition), []).append(place)
         return found
 
-    async def _schedule_at(self, owner: str, drafts: list[Draft], ask: Ask) -> Sequence[Any]:
+    async def _schedule_at(self, owner: str, request: Schedule, count: int) -> Sequence[DraftResult]:
         try:
-            return await ask(await self._operations(owner), drafts)
+            return await (await self._reach(owner))(request)
         except EverbellError as failed:
-            return [failed.as_value()] * len(drafts)
+            return [failed.as_value()] * count
 
-    async def get(self, tenant: str, event_id: str) -> Seen:
-        """See the port. Only the owner knows what is being delivered."""
-        seen = await self._near.get(tenant, event_id)
-        owner = _owner(self._node.value, seen.event.partition) if isinstance(seen.event, Event) else ""
+    async def _get(self, request: Get) -> Seen:
+        """Only the owner knows whether the event is in flight. If it does not answer, the stored state is returned."""
+        seen = await self._engine.ask(request)
+        owner = "" if seen.live is None else _owner(self._node.value, seen.live.partition)
         if owner in ("", self._node.me):
             return seen
         try:
-            return await (await self._operations(owner)).get(tenant, event_id)
+            return await (await self._reach(owner))(request)
         except (Overloaded, OutcomeUnknown):
             return seen
 
-    async def find(self, filter: Filter, cursor: str | None, limit: int) -> tuple[list[Seen], str | None]:
-        """See the port. What others are delivering is shown as scheduled or retrying."""
-        return await self._near.find(filter, cursor, limit)
+    async def _by_event_id(self, request: ByEventId[A]) -> A:
+        return await self._at_partition(lambda: self._partition_of(request), request)
 
-    async def counts(self) -> Mapping[str, Counts]:
-        """See the port."""
-        return await self._near.counts()
-
-    async def replace(self, tenant: str, event_id: str, draft: Draft, version: int | None) -> Seen:
-        """See the port."""
-        name = event_id if draft.key is None else draft.key
-        return await self._at_owner(
-            tenant, event_id, lambda there: there.replace(tenant, event_id, draft, version), new_name=name
-        )
-
-    async def change(self, tenant: str, event_id: str, fields: Mapping[str, Any], version: int | None) -> Seen:
-        """See the port."""
-        return await self._at_owner(tenant, event_id, lambda there: there.change(tenant, event_id, fields, version))
-
-    async def cancel(self, tenant: str, event_id: str, version: int | None = None) -> Seen:
-        """See the port."""
-        return await self._at_owner(tenant, event_id, lambda there: there.cancel(tenant, event_id, version))
-
-    async def cancel_matching(self, filter: Filter) -> int:
-        """See the port."""
-        return await in_bulk(self._near.find, filter, lambda event: self.cancel(filter.tenant, event.id))
-
-    async def ring(self, tenant: str, event_id: str) -> Seen:
-        """See the port."""
-        return await self._at_owner(tenant, event_id, lambda there: there.ring(tenant, event_id))
-
-    async def redrive(self, tenant: str, event_id: str, delay_ms: int = 0) -> Seen:
-        """See the port."""
-        return await self._at_owner(tenant, event_id, lambda there: there.redrive(tenant, event_id, delay_ms))
-
-    async def redrive_matching(self, filter: Filter, per_s: float | None = None) -> int:
-        """See the port."""
-        return await self._near.redrive_by(self.redrive, filter, per_s)
-
-    async def line(self, tenant: str, key: str) -> KeyLine:
-        """See the port. Only the owner knows whose turn it is."""
-
+    async def _by_key(self, request: ByKey[A]) -> A:
         async def partition() -> int:
             value = self._node.value
-            return partition_in(slices_of(value.strategy), tenant, key, len(value.partitions))
+            return partition_in(slices_of(value.strategy), request.tenant, request.key, len(value.partitions))
 
-        return await self._at_partition(partition, lambda there: there.line(tenant, key))
+        return await self._at_partition(partition, request)
 
-    async def forecast(self, tenant: str | None, per_ms: int, count: int) -> Forecast:
-        """See the port. The store has it all."""
-        return await self._near.forecast(tenant, per_ms, count)
-
-    async def try_out(self, tenant: str, event_id: str) -> Outcome:
-        """See the port. It changes nothing, so it can be done anywhere."""
-        return await self._near.try_out(tenant, event_id)
-
-    async def _at_owner(
-        self,
-        tenant: str,
-        event_id: str,
-        ask: Callable[[OperationsPort], Awaitable[T]],
-        new_name: str | None = None,
-    ) -> T:
-        """Ask the owner of an event; `new_name` picks the partition of one that may not be there yet."""
-        return await self._at_partition(lambda: self._partition_of(tenant, event_id, new_name), ask)
-
-    async def _at_partition(
-        self, find: Callable[[], Awaitable[int | None]], ask: Callable[[OperationsPort], Awaitable[T]]
-    ) -> T:
+    async def _at_partition(self, find: Callable[[], Awaitable[int | None]], request: Request[A]) -> A:
         until_s = _now_s() + MOVE_S
         while True:
             partition = await find()
             owner = self._node.me if partition is None else _owner(self._node.value, partition)
             try:
-                return await ask(await self._operations(owner))
+                return await (await self._reach(owner))(request)
             except NotOwner:
                 if _now_s() >= until_s:
                     raise
             await self._node.player.changed(_LOOK_S)
 
-    async def _partition_of(self, tenant: str, event_id: str, new_name: str | None) -> int | None:
-        """None: whoever is asked can say that it ended, or that there is no such event."""
+    async def _partition_of(self, request: ByEventId[A]) -> int | None:
+        """None if the event has ended or does not exist: then any node can answer."""
         partitions = len(self._node.value.partitions)
-        place = place_in(event_id)
+        place = place_in(request.id)
         if place is not None:
             return place[2] if place[2] < partitions else None
-        found = await self._near.store.get(tenant, event_id)
+        found = await self._engine.store.get(request.tenant, request.id)
         if isinstance(found, Event):
             return found.partition
-        if found is not None or new_name is None:
+        if found is not None or request.new_name is None:
             return None
-        return partition_in(slices_of(self._node.value.strategy), tenant, new_name, partitions)
+        return partition_in(slices_of(self._node.value.strategy), request.tenant, request.new_name, partitions)
 
-    async def _operations(self, owner: str) -> OperationsPort:
+    async def _reach(self, owner: str) -> Ask:
         if owner == self._node.me:
-            return self._near
+            return self._engine.ask
         member = self._node.value.members.get(owner)
         if member is None:
             raise NotOwner("the partition has no owner at the moment; nothing of this request was done")
         peer = await self._peers.reach(member)
         self.forwarded += 1
-        return peer.operations
+        return peer.ask
 
     def _is_alone(self, value: Value) -> bool:
         return len(value.members) == 1 and self._node.me in value.members
 
-    def _anybody(self, value: Value, slice: tuple[int, int] | None) -> str:
-        """Who takes an event that may go anywhere, or anywhere in a slice: this node, unless it owns nothing there."""
+    def _default_owner(self, value: Value, slice: tuple[int, int] | None) -> str:
+        """The node for events without a name: this one, unless it owns no partition (of the slice)."""
         me = self._node.me
         parts = value.partitions if slice is None else value.partitions[slice[0] : slice[0] + slice[1]]
         if any(part.owner == me and not part.to for part in parts):

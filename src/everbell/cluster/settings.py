@@ -1,4 +1,4 @@
-"""What a node has to know about its place in the cluster."""
+"""The cluster settings of one node."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from msgspec import Struct
 
 
 class ClusterSettings(Struct, frozen=True):
-    """Times and numbers of one node. All nodes of a cluster should have the same lease."""
+    """Names, times and sizes. All nodes of a cluster should have the same lease time."""
 
     name: str = "everbell"
     """Unique in the cluster, and the same after a restart."""
     zone: str = ""
     capacity: int = 1
     gateway: bool = False
-    """Take requests, own nothing."""
+    """Take requests, but own no partitions."""
     lease_ms: int = 2_500
-    """How long a node that says nothing is taken for alive. A node that dies is missed for about this long."""
+    """How long the others take a silent node for alive. The partitions of a dead node wait for about this long."""
     handover_ms: int = 5_000
-    """How long a partition that moves waits for attempts that are under way."""
+    """How long the hand-over of a partition waits for attempts in flight."""
     quiet_ms: int = 10_000
-    """How long the requests of a node that died may still be on their way: the longest deadline of an attempt."""
+    """How long the requests of a dead node may still be in flight: the longest deadline of an attempt."""
     snapshot_entries: int = 200
-    """A snapshot is saved after so many entries, and as many are kept behind it."""
+    """A node saves a snapshot after this number of entries; the log keeps as many entries before it."""
 
     @property
     def renew_ms(self) -> int:
@@ -30,5 +30,5 @@ class ClusterSettings(Struct, frozen=True):
 
     @property
     def margin_ms(self) -> int:
-        """How long before the end of its lease a node stops: clocks of different machines run at different speeds."""
+        """How long before the end of its lease a node stops, because clocks run at slightly different speeds."""
         return self.lease_ms // 10

@@ -1,13 +1,13 @@
-"""A node that is the only one to have lost the store gives way to those who have not.
+"""A node that alone cannot reach the store gives its partitions to the nodes that can.
 
-It may still reach the log, so nobody would take it for dead, and nothing of its partitions could be read or stored. So
-while its store is away it asks the other owners about theirs. When somebody's has been well all the time that ours
-was not, for some leases, the node leaves everything to the others, as if its lease were lost, and joins again when the
-store answers it.
+Such a node may still reach the log, so the others do not take it for dead, although it can neither read nor store its
+events. While its store is away, the node asks the other owners about theirs. If another owner has reached the store
+for several lease times during which this node has not, this node leaves its partitions to the others, as if it had
+lost its lease, and joins again when the store answers.
 
-When the store is away for everybody, nobody gives way: there would be nothing to gain, and much to move when it is
-back. Whoever cannot be asked at all counts as well, for it is alive by the log; one that is reached and does not
-answer counts as ill, for that is what a store that hangs looks like.
+If no node can reach the store, none gives way: that would gain nothing and move many partitions when the store is
+back. A node that cannot be asked counts as well, because by the log it is alive. A node that is reached but does not
+answer counts as ill, because a hanging store looks like that.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from everbell.cluster.port import Peers
 from everbell.core.cluster import Member
 from everbell.core.cluster.pools import able
 from everbell.engine.engine import Engine
+from everbell.engine.requests import Get
 from everbell.errors import EverbellError, NotFound, NotOwner, StoreUnavailable
 
 GIVE_WAY_LEASES = 4
-"""For so many leases it has to be the only one."""
+"""A node gives way after it has been the only ill one for this number of lease times."""
 _LOOKS_A_LEASE = 2
 _ASK_S = 2.0
-_NOBODYS = "default", "?"
-"""A tenant, and an id that no event can have: to say that there is none, the store has to be asked."""
+_ABSENT = Get("default", "?")
+"""No event can have this id: to say that there is none, the other node has to ask its store."""
 
 
 class StoreWatch:
-    """Looks after one node."""
+    """Watches the store of one node."""
 
     def __init__(self, node: ClusterNode, engine: Engine, peers: Peers, clock: Clock) -> None:
         self._node = node
@@ -57,7 +58,7 @@ class StoreWatch:
         alone_since_ms: int | None = None
         while True:
             await asyncio.sleep(lease_ms / _LOOKS_A_LEASE / 1_000)
-            if not self._is_ill() or not await self._is_somebody_well():
+            if not self._is_ill() or not await self._is_another_well():
                 alone_since_ms = None
                 continue
             now_ms = self._clock.elapsed_ms()
@@ -67,7 +68,7 @@ class StoreWatch:
                 self._node.give_way()
 
     def _is_ill(self) -> bool:
-        """Whether this node owns something, and cannot reach the store."""
+        """Whether this node owns partitions and cannot reach the store."""
         trouble = self._engine.trouble
         return (
             trouble is not None
@@ -76,9 +77,11 @@ class StoreWatch:
             and any(part.owner == self._node.me for part in self._node.value.partitions)
         )
 
-    async def _is_somebody_well(self) -> bool:
-        """Of those who would own what this node does, were it gone; if none of them is well, of those who would if they
-        gave way, too: in the end, that are those that drain.
+    async def _is_another_well(self) -> bool:
+        """Whether a node that would get the partitions of this one can reach the store.
+
+        If none of these nodes is well, the question goes to the nodes that would get the partitions if those gave way
+        too; in the end, these are the draining nodes.
         """
         value, me = self._node.value, self._node.me
         members = {incarnation: member for incarnation, member in value.members.items() if incarnation != me}
@@ -91,11 +94,11 @@ class StoreWatch:
         return False
 
     async def _ask(self, member: Member) -> bool | None:
-        """Whether another node reaches the store; None: it cannot be asked."""
+        """Whether another node reaches the store; None if it cannot be asked."""
         try:
             peer = await self._peers.reach(member)
             async with asyncio.timeout(_ASK_S):
-                await peer.operations.get(*_NOBODYS)
+                await peer.ask(_ABSENT)
         except NotFound:
             return True
         except NotOwner:

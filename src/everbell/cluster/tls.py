@@ -12,7 +12,7 @@ _log = logging.getLogger("everbell.cluster")
 
 
 def peer_tls(certificate: str, key: str, authority: str) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
-    """What a called node and a calling one use; None without files. Raises `ClusterError`."""
+    """The contexts for accepting and for making connections; None without files. Raises `ClusterError`."""
     if not (certificate or key or authority):
         return None, None
     if not (certificate and key and authority):
@@ -24,11 +24,12 @@ def peer_tls(certificate: str, key: str, authority: str) -> tuple[ssl.SSLContext
 
 
 def renew_peer_tls(contexts: Iterable[ssl.SSLContext], certificate: str, key: str, authority: str) -> None:
-    """Read the files again: connections from now on go by the new ones. If they are no good, the old ones stay. An
-    authority that was trusted before is so until the next start.
+    """Read the files again, for connections from now on. If they are not valid, the old certificates stay in use.
+
+    An authority that was trusted before stays trusted until the next start.
     """
     try:
-        peer_tls(certificate, key, authority)  # On others first: a load that fails leaves half of each.
+        peer_tls(certificate, key, authority)  # Into new contexts first: a failed load leaves a context half changed.
         for context in contexts:
             _load(context, certificate, key, authority)
     except ClusterError as wrong:
@@ -40,7 +41,7 @@ def renew_peer_tls(contexts: Iterable[ssl.SSLContext], certificate: str, key: st
 def _context(protocol: int) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # Members are known by their certificates' authority; their addresses change.
+    # The authority of a certificate identifies a member; its address may change.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
     return context

@@ -1,19 +1,19 @@
-"""Access keys: what they look like, what is kept of them, and what they open.
+"""Access keys: their text, the record kept of each, and the requests they allow.
 
-A key is `evk_`, an id, `_` and a secret of 216 random bits. Of the secret only its SHA-256 is kept: it was chosen by
-chance, not by a person, so nothing slower is needed, and whoever reads the log of the cluster learns no key. The id is
-no secret: it says in lists and in the audit log whose key it was.
+A key is `evk_`, an id, `_` and a secret of 216 random bits. Everbell keeps only the SHA-256 of the secret: a random
+secret needs no slower hash, and a reader of the cluster's log learns no key. The id is public: lists and the audit
+log show it.
 
-A key is for one tenant, or for all (`*`), and has scopes there:
+A key belongs to one tenant or to all (`*`) and has scopes:
 
 - `read`: look at events.
 - `schedule`: make events, change, ring and cancel them.
-- `work`: take due events from queues and settle them.
-- `admin`: all of these; of all tenants it makes the key an operator's, who may do anything.
+- `work`: lease due events from queues and settle them.
+- `admin`: all of these. An admin key of all tenants is an operator's key, which may do anything.
 
-Keys are documents in the cluster's log, under names that no tenant can have. So they are the same on every node, and
-whoever is shut out is shut out everywhere as soon as the log was played. A key that was revoked stays in the list:
-the audit log still speaks of it.
+Keys are documents in the cluster's log, under names that no tenant can have. All nodes therefore have the same keys,
+and a revoked key is refused everywhere as soon as the log was played. Revoked keys stay in the list, because the
+audit log refers to them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EVERY_TENANT = "*"
 NOTE_LENGTH_MAX = 200
 
 DOCUMENTS = "/keys/"
-"""What the names of keys begin with among the documents in the log. Names of tenants have no slash."""
+"""The prefix of keys among the documents in the log. Tenant names have no slash."""
 
 ID_BYTES = 9
 SECRET_BYTES = 27
@@ -47,22 +47,22 @@ _NO_DIGEST = bytes(32)
 
 
 class AccessKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is kept of a key."""
+    """The stored record of a key."""
 
     id: str
     digest: bytes
     """The SHA-256 of its secret."""
     tenant: str
-    """Whose events it is for, or `*`."""
+    """The tenant that the key belongs to, or `*`."""
     scopes: tuple[Scope, ...]
     created_at: int
     note: str = ""
-    """Who has it, for people."""
+    """A remark for people, such as the name of the key's holder."""
     revoked_at: int | None = None
 
     @property
     def is_operator(self) -> bool:
-        """Whether it opens everything."""
+        """Whether the key may do anything."""
         return self.tenant == EVERY_TENANT and "admin" in self.scopes and self.revoked_at is None
 
 
@@ -72,14 +72,14 @@ _DECODER = msgspec.json.Decoder(AccessKey)
 def new_key(
     chance: bytes, tenant: str, scopes: Iterable[str], created_at: int, note: str = ""
 ) -> tuple[AccessKey, str]:
-    """A key from `ID_BYTES + SECRET_BYTES` random bytes, and its text, which nobody can make again."""
-    assert len(chance) == ID_BYTES + SECRET_BYTES, "a key has so many random bytes"
+    """Make a key from `ID_BYTES + SECRET_BYTES` random bytes. Its text is returned once and cannot be recovered."""
+    assert len(chance) == ID_BYTES + SECRET_BYTES, "an id and a secret have a fixed length"
     text = f"evk_{_written(chance[:ID_BYTES])}_{_written(chance[ID_BYTES:])}"
     return key_of(text, tenant, scopes, created_at, note), text
 
 
 def key_of(text: str, tenant: str, scopes: Iterable[str], created_at: int, note: str = "") -> AccessKey:
-    """What is kept of a key with this text. Raises `InvalidInput`."""
+    """The record of a key with this text. Raises `InvalidInput`."""
     match = _KEY.fullmatch(text)
     if match is None:
         raise InvalidInput("is not an access key: those begin with evk_, and `everbell keys create` makes them", "key")
@@ -118,7 +118,7 @@ def keys_in(documents: Mapping[str, Policy]) -> tuple[AccessKey, ...]:
 
 
 def _decoded(name: str, policy: Policy) -> AccessKey:
-    """The key in a document. One that is not understood, because a newer version wrote it, opens nothing here."""
+    """The key in a document. A document of a newer version becomes a key that allows nothing on this node."""
     try:
         return _DECODER.decode(policy.document)
     except msgspec.MsgspecError:
@@ -134,12 +134,14 @@ class Keyring:
         self._by_id = {key.id: key for key in self.keys}
 
     def get(self, key_id: str) -> AccessKey | None:
-        """The key of this id, revoked or not."""
+        """The key with this id, revoked or not."""
         return self._by_id.get(key_id)
 
     def revocable(self, key_id: str) -> AccessKey:
-        """The key of this id, if it may be revoked, or was already. Raises `NotFound`, and `Conflict` for the last
-        operator's: nobody would be left who may make another; and for one that is not understood here.
+        """The key with this id, if it may be revoked or already was.
+
+        Raises `NotFound`. Raises `Conflict` for the last operator's key, because it could not be replaced, and for
+        a key that a newer version wrote.
         """
         key = self._by_id.get(key_id)
         if key is None:
@@ -151,9 +153,9 @@ class Keyring:
         return key
 
     def find(self, authorization: str) -> AccessKey | None:
-        """The key that an `Authorization` header shows, if it is one that counts.
+        """The valid key in an `Authorization` header, if any.
 
-        The secret is compared in constant time, also where there is no such key.
+        The secret is compared in constant time, even if the key does not exist.
         """
         bearer = _BEARER.fullmatch(authorization)
         match = None if bearer is None else _KEY.fullmatch(bearer[1])
@@ -165,15 +167,15 @@ class Keyring:
 
     @property
     def operators(self) -> tuple[AccessKey, ...]:
-        """The keys that open everything."""
+        """The keys that may do anything."""
         return tuple(key for key in self.keys if key.is_operator)
 
 
 def lacks(key: AccessKey, scope: Scope | None, tenant: str | None) -> str | None:
-    """What a key lacks to use a scope in a tenant, in words; None when it may.
+    """The reason why a key may not use a scope in a tenant; None if it may.
 
-    Without a tenant, everybody's business is meant, which takes a key of all tenants; without a scope, any key will
-    do.
+    `tenant=None` means the whole cluster, which needs a key of all tenants. `scope=None` means that any key is
+    enough.
     """
     if scope is None:
         return None

@@ -17,13 +17,15 @@ class Allotment(Struct, frozen=True, array_like=True, gc=False):
     first: int
     count: int
     partitions: tuple[int, ...]
+    row_format: str
+    """The format of the rows that the store of the owner takes (`stores.row_makers`)."""
 
     def cut(self, count: int) -> tuple[Allotment, Allotment]:
         """The first so many, and the rest."""
         assert count <= self.count, "nobody takes more than there is"
         return (
-            Allotment(self.first, count, self.partitions),
-            Allotment(self.first + count, self.count - count, self.partitions),
+            Allotment(self.first, count, self.partitions, self.row_format),
+            Allotment(self.first + count, self.count - count, self.partitions, self.row_format),
         )
 
     def runs(self) -> list[tuple[int, int]]:

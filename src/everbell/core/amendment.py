@@ -6,48 +6,83 @@ to know about pauses. When it is resumed, what passed meanwhile is late, and its
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from everbell.core.event import Event, is_paused
+from everbell.core.event import Course, Event, Repeat, is_paused
 from everbell.core.recurrence import NOTHING_YET, goes_apart, missed, proceed, ring_at
+from everbell.core.retry import Retry
 from everbell.core.tenant import BEYOND_HORIZON
 from everbell.core.time import INSTANT_MAX, INSTANT_MIN
 from everbell.errors import Conflict, InvalidInput
 
 
-def amended(event: Event, fields: Mapping[str, Any], now: int) -> Event:
-    """The event with some fields of `Event` changed, and perhaps `paused`, with a `note`.
+class Amendment(Struct, frozen=True, kw_only=True):
+    """Which parts of an event change. What is unset stays as it is; None takes something away."""
 
-    `shift_ms` moves its due time, to `latest_at` at the latest. A new due time gives it its attempts back. Raises
-    `Conflict`.
-    """
-    asked = dict(fields)
-    paused, note = asked.pop("paused", None), asked.pop("note", None)
-    if "shift_ms" in asked:
-        asked["due_at"] = _shifted(event, asked.pop("shift_ms"), asked.pop("latest_at", None))
-    after = replace(event, **asked, version=event.version + 1)
+    due_at: int | UnsetType = UNSET
+    """A new due time gives the event its attempts back."""
+    shift_ms: int | UnsetType = UNSET
+    """Moves the due time, instead of `due_at`."""
+    latest_at: int | UnsetType = UNSET
+    """The due time must not be moved beyond this."""
+    repeat: Repeat | None | UnsetType = UNSET
+    to: str | UnsetType = UNSET
+    payload: bytes | UnsetType = UNSET
+    content_type: str | None | UnsetType = UNSET
+    headers: tuple[tuple[str, str], ...] | UnsetType = UNSET
+    tags: tuple[str, ...] | UnsetType = UNSET
+    retry: Retry | None | UnsetType = UNSET
+    expires_ms: int | None | UnsetType = UNSET
+    paused: bool | UnsetType = UNSET
+    note: str | None | UnsetType = UNSET
+    """Goes with `paused`."""
+    run_at: int | UnsetType = UNSET
+    occurrence: int | UnsetType = UNSET
+    course: Course | None | UnsetType = UNSET
+    """These three are set by the engine alone, when an event rings now or is replaced."""
+
+    @property
+    def moves(self) -> bool:
+        """Whether it may change when the event rings."""
+        return not (self.due_at is UNSET and self.shift_ms is UNSET and self.paused is UNSET)
+
+
+NO_AMENDMENT = Amendment()
+
+_EVENT_FIELDS = tuple(name for name in Amendment.__struct_fields__ if name in Event.__struct_fields__)
+
+
+def amended(event: Event, change: Amendment, now: int) -> Event:
+    """The event as the change makes it. Raises `Conflict`."""
+    fields = _event_fields(change)
+    if change.shift_ms is not UNSET:
+        fields["due_at"] = _shifted(event, change.shift_ms, change.latest_at)
+    after = replace(event, **fields, version=event.version + 1)
     if after.key is not None and goes_apart(after):
         raise Conflict("overlap: allow goes without a key: events of a key go one at a time")
-    if "due_at" in asked:
+    if "due_at" in fields:
         run_at = ring_at(after.repeat, after.id, after.occurrence, after.due_at)
         after = replace(after, state="scheduled", attempt_count=0, run_at=run_at)
-    elif "run_at" in asked:
+    elif "run_at" in fields:
         after = replace(after, state="scheduled")
-    if paused:
-        return _paused(after, note, now)
-    if paused is False:
-        return _resumed(after, note, now)
-    if is_paused(event) and "run_at" not in asked and after.course is not None:
+    if change.paused is not UNSET:
+        note = None if change.note is UNSET else change.note
+        return _paused(after, note, now) if change.paused else _resumed(after, note, now)
+    if is_paused(event) and "run_at" not in fields and after.course is not None:
         return replace(after, run_at=INSTANT_MAX)
     return after
 
 
-def _shifted(event: Event, shift_ms: int, latest_at: int | None) -> int:
+def _event_fields(change: Amendment) -> dict[str, Any]:
+    return {name: value for name in _EVENT_FIELDS if (value := getattr(change, name)) is not UNSET}
+
+
+def _shifted(event: Event, shift_ms: int, latest_at: int | UnsetType) -> int:
     due_at = event.due_at + shift_ms
-    if latest_at is not None and due_at > latest_at and shift_ms > 0:
+    if latest_at is not UNSET and due_at > latest_at and shift_ms > 0:
         raise InvalidInput(BEYOND_HORIZON, "by")
     if not INSTANT_MIN <= due_at < INSTANT_MAX:
         raise Conflict("it would be due before the year 1970 or after the year 9999")

@@ -1,8 +1,8 @@
-"""Backfill: the occurrences of a past range of a recurring event, once more, as single events.
+"""Backfill: past occurrences of a recurring event, once more, as single events.
 
-Their ids follow from the event and the nominal time, so that to ask twice is harmless. They are due at their nominal
-times, which have passed: they ring at once, the oldest first, and one at a time where the event has a key. They do not
-expire, for they are asked for although they are late.
+Their ids follow from the event and the nominal time, so a repeated request is harmless. They are due at their
+nominal times in the past: they ring at once, oldest first, and one at a time if the event has a key. They do not
+expire, because the user asks for them although they are late.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from everbell.errors import Conflict, InvalidInput, TooLarge
 
 
 def backfill(event: Event, from_at: int, until_at: int, now: int, limit: int, trace: str | None = None) -> list[Draft]:
-    """The drafts of the occurrences of a range, both ends included. Raises `InvalidInput` and `Conflict`."""
+    """The drafts of the occurrences in a range, both ends included. Raises `InvalidInput` and `Conflict`."""
     if event.repeat is None:
         raise Conflict("only an event that repeats has other occurrences")
     if until_at < from_at:

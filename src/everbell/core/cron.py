@@ -1,13 +1,14 @@
-"""Cron expressions: which times of a calendar they match, counted in local seconds, without any zone.
+"""Cron expressions: which local times they match. Time zones are the concern of `core.timetable`.
 
 Five fields (minute, hour, day of month, month, day of week), or six with the seconds first. A field is a list of
-values, ranges `a-b` and steps `*/n`, `a-b/n`, `a/n`; months and weekdays have names; a range may run over the end
+values, ranges `a-b` and steps `*/n`, `a-b/n`, `a/n`; months and weekdays have names; a range may wrap around
 (`SAT-SUN`, `22-2`). `L` is the last day of the month, `FRIL` its last Friday, `MON#2` its second Monday. When day of
-month and day of week are both restricted (neither has a star), a day needs to match only one of them, as in any cron.
+month and day of week are both restricted (neither has a star), a day needs to match only one of them, as in any
+cron.
 
-The parser is our own: the ones there are read more dialects than they document, take what never matches, and walk
-through time minute by minute. Here a time of day is a number in mixed radix, so the next match, and how many there are
-between two times, are found by arithmetic, whatever lies between.
+Existing parsers accept undocumented dialects and expressions that never match, and search minute by minute. Here a
+time of day is a number in mixed radix, so the next match and the number of matches between two times follow by
+arithmetic.
 """
 
 from __future__ import annotations
@@ -25,15 +26,14 @@ from everbell.errors import InvalidInput
 DAY_S = 86_400
 EXPRESSION_LENGTH_MAX = 256
 
-_YEAR_MAX = 9_997  # Before the calendar of `datetime` ends, so that neither a month nor a zone can lead beyond it.
+_YEAR_MAX = 9_997  # One year before `datetime` ends, so that adding a month or an offset cannot overflow.
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _MONTHS = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()
 _WEEKDAYS = "SUN MON TUE WED THU FRI SAT".split()
 _LAST = -1
-_DIGITS_MAX = 9  # People write zeros in front, but not that many.
+_DIGITS_MAX = 9  # Leading zeros are allowed, up to a limit.
 _DAYS_MAX = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-_ALL_CALENDARS = range(2000, 2028)
-"""Years of every kind: leap years and others, each beginning on every day of the week."""
+_ALL_CALENDARS = range(2000, 2028)  # Years of every kind: leap and common years that begin on each day of the week.
 
 SHORTHANDS = {
     "@yearly": "0 0 1 1 *",
@@ -48,7 +48,7 @@ SHORTHANDS = {
 
 @dataclass(frozen=True)
 class _Field:
-    """What one field may say."""
+    """The range and the names of one field."""
 
     name: str
     low: int
@@ -66,13 +66,13 @@ class _Field:
 
     @property
     def _top(self) -> int:
-        return 7 if self is _WEEKDAY else self.high  # Sunday is 0, and 7 too.
+        return 7 if self is _WEEKDAY else self.high  # Sunday is 0 and also 7.
 
     def error(self, reason: str) -> InvalidInput:
         return InvalidInput(reason, "repeat.cron")
 
     def values(self, text: str) -> Iterable[int]:
-        """The values of one item of a list: a value, a range, a star, each perhaps with a step."""
+        """The values of one item of a list: a value, a range or a star, each perhaps with a step."""
         whole, slash, step_text = text.partition("/")
         step = self._step(step_text, text) if slash else 1
         if whole in ("*", "?"):
@@ -106,7 +106,7 @@ _WEEKDAY = _Field("day of the week", 0, 6, tuple(_WEEKDAYS))
 
 
 class Cron:
-    """A parsed expression. All times are local seconds: seconds since 1970-01-01T00:00 on the wall."""
+    """A parsed expression. All times are local seconds: seconds since 1970-01-01T00:00 on the wall clock."""
 
     __slots__ = (
         "_either",
@@ -131,8 +131,9 @@ class Cron:
         *,
         either: bool,
     ) -> None:
-        """Of the days of a month, -1 is the last. A weekday is 0 for Sunday, and which of the month: 1 to 5, -1 for
-        the last, 0 for every. `either`: a day needs to match only one of the two."""
+        """A day of the month of -1 is the last. A weekday is (0 for Sunday, which of the month): 1 to 5, -1 for the
+        last, 0 for every. With `either`, a day needs to match only one of the two fields.
+        """
         self._seconds = sorted(seconds)
         self._minutes = sorted(minutes)
         self._hours = sorted(hours)
@@ -145,11 +146,11 @@ class Cron:
 
     @property
     def names_hours(self) -> bool:
-        """Whether the hour matters; where it does not, the schedule is about hours that pass, not about a clock."""
+        """Whether the expression restricts the hour. If not, it means elapsed time rather than a time of day."""
         return len(self._hours) < 24
 
     def after(self, local_s: int) -> int | None:
-        """The first match later than this; None beyond the calendar."""
+        """The first match later than `local_s`; None beyond the calendar."""
         day, second = divmod(local_s + 1, DAY_S)
         rank = self._rank(second)
         found = self._day_from(day if rank < self._per_day else day + 1)
@@ -158,7 +159,7 @@ class Cron:
         return found * DAY_S + (self._time(rank) if found == day else self._first)
 
     def count(self, after_s: int, until_s: int) -> int:
-        """How many matches are later than `after_s`, and not later than `until_s`."""
+        """The number of matches later than `after_s` and not later than `until_s`."""
         if after_s >= until_s:
             return 0
         first, from_second = divmod(after_s + 1, DAY_S)
@@ -173,7 +174,7 @@ class Cron:
         return total
 
     def _rank(self, second: int) -> int:
-        """How many matching times of a day are earlier than its `second`."""
+        """The number of matches in a day earlier than its `second`."""
         hour, second = divmod(second, 3_600)
         minute, second = divmod(second, 60)
         hours, minutes, seconds = self._hours, self._minutes, self._seconds
@@ -187,13 +188,13 @@ class Cron:
         return rank * len(seconds) + bisect_left(seconds, second)
 
     def _time(self, rank: int) -> int:
-        """The second of the day with that many matching ones before it."""
+        """The second of the day that has `rank` matches before it."""
         rank, second = divmod(rank, len(self._seconds))
         hour, minute = divmod(rank, len(self._minutes))
         return self._hours[hour] * 3_600 + self._minutes[minute] * 60 + self._seconds[second]
 
     def _day_from(self, day: int) -> int | None:
-        """The first day that matches, from this one on; days since 1970."""
+        """The first matching day from `day` on, in days since 1970."""
         start = date.fromordinal(day + _EPOCH_DAY)
         year, month, first = start.year, start.month, start.day
         days = _days_of(self, year, month)
@@ -208,7 +209,7 @@ class Cron:
         return None
 
     def days_of(self, year: int, month: int) -> tuple[int, ...]:
-        """The days of a month that match."""
+        """The matching days of a month."""
         if month not in self._months:
             return ()
         monday_based, last = monthrange(year, month)
@@ -229,7 +230,7 @@ def _days_of(cron: Cron, year: int, month: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=1_024)
 def parse_cron(text: str) -> Cron:
-    """Read an expression. Raises `InvalidInput` for what cannot be read, and for what never matches."""
+    """Parse an expression. Raises `InvalidInput` for invalid expressions and for those that never match."""
     if len(text) > EXPRESSION_LENGTH_MAX:
         raise _error(f"is longer than {EXPRESSION_LENGTH_MAX} characters")
     fields = _fields(text)
@@ -295,7 +296,7 @@ def _weekdays(text: str) -> Iterable[tuple[int, int]]:
 
 
 def _whole(text: str) -> int | None:
-    """The number that a text is; None where it is none, or longer than any that a field may have."""
+    """The text as a number; None if it is not one, or has too many digits for any field."""
     return int(text) if len(text) <= _DIGITS_MAX and text.isascii() and text.isdigit() else None
 
 

@@ -1,8 +1,8 @@
-"""Policy documents: what the cluster's log says of a tenant, over what the settings say.
+"""Policy documents: overrides of a tenant's settings, kept in the cluster's log.
 
-A document has the fields of `TenantSpec` that it sets and no others, so what it leaves out follows the settings. Its
-secrets are never shown again: they are shown by their last characters, and a document that gives them back like that
-keeps them, so that what was read can be changed and written.
+A document contains only the fields of `TenantSpec` that it sets; all others follow the settings. The API shows only
+the last characters of secrets. A document that contains such a shortened secret keeps the stored one, so that
+clients can read, edit and write back a document.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from everbell.core.tenant import Tenant
 from everbell.errors import InvalidInput
 
 Source = Literal["document", "settings", "default"]
-"""Who has the last word on a field: the document in the log, the settings of the node, or nobody."""
+"""The origin of a field's value: the document in the log, the node's settings, or the built-in default."""
 
 _HIDDEN = "whsec_…"
 _SHOWN_CHARACTERS = 4
@@ -25,7 +25,7 @@ _FIELDS = tuple(field.name for field in msgspec.structs.fields(TenantSpec))
 
 
 def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Later tables over earlier ones, field by field, also inside `retry`, `limits` and the like."""
+    """Later tables override earlier ones, field by field, also inside `retry`, `limits` and other nested tables."""
     whole: dict[str, Any] = {}
     for table in tables:
         for name, value in table.items():
@@ -37,7 +37,7 @@ def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def policy_over(base: Tenant, document: Mapping[str, Any]) -> Tenant:
-    """The policy of a tenant with a document over it. Raises `InvalidInput` naming the field."""
+    """The policy of a tenant with a document applied. Raises `InvalidInput` naming the field."""
     table = merged(msgspec.to_builtins(spec_of(base)), document)
     try:
         return tenant_of(base.name, msgspec.convert(table, TenantSpec))
@@ -46,7 +46,7 @@ def policy_over(base: Tenant, document: Mapping[str, Any]) -> Tenant:
 
 
 def sources(base: Tenant, document: Mapping[str, Any]) -> dict[str, Source]:
-    """For every field of a policy who decides it."""
+    """The origin of every field of a policy."""
     plain = msgspec.structs.replace(Tenant(), name=base.name)
     set_here, built_in = spec_of(base), spec_of(plain)
     return {name: _source(name, document, getattr(set_here, name) != getattr(built_in, name)) for name in _FIELDS}
@@ -59,13 +59,13 @@ def _source(name: str, document: Mapping[str, Any], is_set: bool) -> Source:
 
 
 def hidden(policy: Tenant) -> TenantSpec:
-    """The policy as it may be shown."""
+    """The policy with its secrets shortened, as the API shows it."""
     spec = spec_of(policy)
     return msgspec.structs.replace(spec, secrets=tuple(map(_hidden, spec.secrets)))
 
 
 def restored(document: Mapping[str, Any], secrets: Iterable[str]) -> dict[str, Any]:
-    """The document with secrets that are only hinted at taken from those in force. Raises `InvalidInput`."""
+    """The document with shortened secrets replaced by the stored ones. Raises `InvalidInput`."""
     known = {_hidden(secret): secret for secret in secrets}
     return {
         name: [_restored(secret, known) for secret in value] if name == "secrets" else value

@@ -1,8 +1,7 @@
-"""The event, the states it goes through, and what remains of it in the end.
+"""The event, its states, and the record kept of a finished event.
 
-An event is a frozen value; a change makes a new one. `TRANSITIONS` is the whole life of an event: what is not in the
-table cannot happen. Where an event is kept follows from its fields alone (`state`, `partition`, `run_at`, …), so a
-store never has to be told.
+An event is a frozen value; a change makes a new one. `TRANSITIONS` lists every state change that can happen. The
+place of an event in a store follows from its fields alone (`state`, `partition`, `run_at`, …).
 
     scheduled ──► delivered | cancelled | expired          (ends, kept as a `Record` for the tenant's retention)
         │  ▲ ▲
@@ -49,11 +48,10 @@ TRANSITIONS: frozenset[tuple[State, State | End]] = frozenset(
     }
 )
 
-_SECOND_DIGEST = 1 << 32
-"""Marks digests of the second generation; those of the first are less."""
+_SECOND_DIGEST = 1 << 32  # Marks digests of the second generation; digests of the first are smaller.
 
 ATTEMPTS_KEPT = 20
-"""How many attempts are kept in full, the first and the latest; the count goes on."""
+"""The number of attempts kept in full: the first and the latest. `attempt_count` counts all of them."""
 
 
 class Attempt(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -68,26 +66,26 @@ class Attempt(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Repeat(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How an event comes again; `core.recurrence` says what that means. Rows are as those of `Event`."""
+    """The recurrence rule of an event; see `core.recurrence`. The order of fields is a stored format, as in `Event`."""
 
     every_ms: int
-    """On the grid of the first due time; 0 where `cron` says when."""
+    """The interval, on the grid of the first due time; 0 if `cron` is given."""
     count: int | None = None
     until_at: int | None = None
     cron: str | None = None
     tz: str = "UTC"
     gap: Gap = "skip"
     repeated: Repeated | None = None
-    """None: once for an expression that names hours, twice for one that does not."""
+    """None: once for an expression that names hours, twice for any other."""
     jitter_ms: int = 0
     misfire: Misfire = "all"
     catch_up_ms: int | None = None
-    """How late an occurrence may begin; None: however late, or, where late ones are skipped, hardly at all."""
+    """How late an occurrence may begin. None: without a limit, or with misfire `skip` by `GRACE_MS`."""
     overlap: Overlap = "wait"
 
 
 class Course(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How the occurrences of a recurring event have fared, and whether it is paused."""
+    """Counts of a recurring event's occurrences by result, and its pause."""
 
     fired: int = 0
     expired: int = 0
@@ -100,34 +98,34 @@ class Course(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def missed(self) -> int:
-        """Those that should have rung and did not."""
+        """Occurrences that should have rung and did not."""
         return self.expired + self.late + self.paused
 
     @property
     def skipped(self) -> int:
-        """Those that were not to ring."""
+        """Occurrences that the rules left out."""
         return self.overlapped + self.gaps
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a user scheduled. The order of the fields is the format of stored rows: add at the end, with a default."""
+    """A scheduled event. The order of fields is the format of stored rows: add at the end, with a default."""
 
     id: str
     tenant: str
     partition: int
     sequence: int
-    """The order of acceptance, over all partitions of a store."""
+    """The order of acceptance over all partitions of a store."""
     due_at: int
     """The nominal time of this occurrence; with `sequence`, the event's place in its key's order."""
     run_at: int
-    """Not before this: the due time, later the time of the next attempt, for a dead event when it died."""
+    """No attempt starts earlier: the due time, or the time of the next retry. For a dead event, the time of death."""
     to: str
     payload: bytes
     created_at: int
     key: str | None = None
     state: State = "scheduled"
     version: int = 1
-    """Counts the changes that users make; attempts do not count."""
+    """Counts changes by users; attempts do not count."""
     occurrence: int = 1
     attempt_count: int = 0
     attempts: tuple[Attempt, ...] = ()
@@ -141,11 +139,11 @@ class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How long after its due time an occurrence is still worth delivering."""
     traceparent: str | None = None
     reason: str | None = None
-    """Why it is dead."""
+    """Why the event is dead."""
     course: Course | None = None
-    """Of a recurring event, once there is something to tell."""
+    """Set once a recurring event has something to report."""
     origin: str | None = None
-    """The id of the recurring event of which this is an occurrence that goes its own way."""
+    """For an occurrence of a recurring event that runs as an event of its own: the id of the recurring event."""
 
     @property
     def position(self) -> int:
@@ -166,7 +164,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What is kept of a finished event, or of a finished occurrence: everything but the payload and the headers."""
+    """The record of a finished event or occurrence: everything but the payload and the headers."""
 
     id: str
     tenant: str
@@ -183,7 +181,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     tags: tuple[str, ...] = ()
     reason: str | None = None
     digest: int = 0
-    """A checksum of what was asked for, to tell a repeated request from another event with the same id."""
+    """A checksum of the request. It tells a repeated request from another event with the same id."""
     course: Course | None = None
     origin: str | None = None
 
@@ -199,7 +197,7 @@ def position_at(position: int) -> int:
 
 
 def status_of(event: Event) -> Status:
-    """The status that a user sees of an unfinished event that is not under way."""
+    """The status that users see of an unfinished event that is not in flight."""
     if event.state == "scheduled":
         if is_paused(event):
             return "paused"
@@ -209,14 +207,14 @@ def status_of(event: Event) -> Status:
 
 
 def is_paused(event: Event) -> bool:
-    """Whether the event rings only once it is resumed."""
+    """Whether the event waits until a user resumes it."""
     return event.course is not None and event.course.paused_at is not None and event.run_at == INSTANT_MAX
 
 
 def digest_of(event: Event) -> int:
-    """A checksum of what the user asked for, apart from the time.
+    """A checksum of the user's request, apart from the time.
 
-    Records keep it, so what goes into it cannot change without another generation: a field that is added to `Retry` or
+    Stored records contain it, so its input may only change together with the generation: a new field in `Retry` or
     `Repeat` would turn repeated requests into conflicts.
     """
     asked = (*_first_asked(event), event.retry, event.repeat, event.expires_ms)
@@ -224,7 +222,7 @@ def digest_of(event: Event) -> int:
 
 
 def is_repeated(existing: Event | Record, asked: Event) -> bool:
-    """Whether a request asks for the event that has its id already, and not for another one."""
+    """Whether a request repeats the one that created `existing`, rather than asking for another event with that id."""
     if isinstance(existing, Event):
         return digest_of(existing) == digest_of(asked)
     if existing.digest >= _SECOND_DIGEST:
@@ -233,13 +231,14 @@ def is_repeated(existing: Event | Record, asked: Event) -> bool:
 
 
 def _first_asked(event: Event) -> tuple[object, ...]:
-    """All that the first generation of digests knew."""
+    """The fields that the first generation of digests covered."""
     return event.to, event.payload, event.key, event.content_type, event.headers, event.tags
 
 
 def with_attempt(attempts: tuple[Attempt, ...], attempt: Attempt) -> tuple[Attempt, ...]:
-    """The attempts with one more; beyond `ATTEMPTS_KEPT` the oldest are dropped, but for the first, which says when the
-    occurrence began."""
+    """The attempts plus one. Beyond `ATTEMPTS_KEPT`, the oldest are dropped except the first, which says when the
+    occurrence began.
+    """
     if len(attempts) < ATTEMPTS_KEPT:
         return (*attempts, attempt)
     return (attempts[0], *attempts[-(ATTEMPTS_KEPT - 2) :], attempt)

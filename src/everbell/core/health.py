@@ -1,4 +1,4 @@
-"""The health of a server as it tells it: its state, and that of each of its parts."""
+"""The health of a server as the API shows it: its state and the state of each part."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class StoreHealth(Struct, frozen=True, omit_defaults=True):
-    """Whether the store takes what it is given. One that is full still gives out what it has."""
+    """Whether the store accepts writes. A full store still delivers its events."""
 
     state: Literal["ok", "full", "away", "broken"]
     reason: str | None = None
@@ -30,19 +30,19 @@ class ClusterHealth(Struct, frozen=True, omit_defaults=True):
     ok: bool
     is_member: bool
     partitions: int
-    """How many are owned here."""
+    """The number of partitions that this node owns."""
     lease_left_ms: int
     log_lag_ms: int
-    """How long ago the end of the log was seen."""
+    """How long ago this node saw the end of the log."""
     reason: str | None = None
 
 
 class BacklogHealth(Struct, frozen=True, omit_defaults=True):
-    """What is due and has to wait."""
+    """Events that are due and have to wait."""
 
     ok: bool
     overdue_ms: int
-    """How long the oldest has been waiting for its turn, or in the store for room."""
+    """How long the oldest due event has waited, in memory or in the store."""
     starved_flows: int
     """Targets with due events that were left in the store."""
     in_flight: int
@@ -50,19 +50,19 @@ class BacklogHealth(Struct, frozen=True, omit_defaults=True):
 
 
 class KafkaHealth(Struct, frozen=True, omit_defaults=True):
-    """Whether its brokers can be reached. Everything else goes on without them."""
+    """Whether the Kafka brokers are reachable. Everything else works without them."""
 
     ok: bool
     lag_records: int
-    """How many records are not read yet, of the partitions that are read here."""
+    """The number of unread records in the partitions that this node reads."""
     reason: str | None = None
 
 
 class Health(Struct, frozen=True, omit_defaults=True):
-    """The state of a server, and of its parts. A broken one must be restarted; all others must only be left alone."""
+    """The state of a server and of its parts. A broken server must be restarted; every other state needs no action."""
 
     state: Literal["starting", "ready", "away", "stopping", "broken"]
-    """`away`: its store, or its place in the cluster, cannot be used for the moment."""
+    """`away`: the store or the cluster cannot be used at the moment."""
     reason: str | None = None
     node: str | None = None
     store: StoreHealth | None = None

@@ -1,5 +1,4 @@
-"""A small Bloom filter of keys: says "never seen" for certain, or "perhaps", in fixed memory however many keys there
-are."""
+"""Bloom filters of keys: "never added" is certain, "perhaps" may be wrong; memory is fixed for any number of keys."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ _BITS_A_KEY = 32
 
 
 class KeyFilter:
-    """Keys of tenants. Its hash is fixed, so that simulations do not depend on the interpreter's hash seed."""
+    """A filter of fixed size. Its hash is fixed, so that simulations do not depend on the interpreter's hash seed."""
 
     __slots__ = ("_bits", "_mask")
 
@@ -35,14 +34,15 @@ class KeyFilter:
 
 
 class GrowingKeyFilter:
-    """The same for who does not know how many keys there will be, and for whom a "perhaps" is dear: it is wrong for
-    about one key in a thousand, and takes about 4 bytes for each that was added, up to 100 kB."""
+    """A filter for an unknown number of keys where a wrong "perhaps" is expensive.
+
+    It is wrong for about one key in a thousand and takes about 4 bytes for each key, up to 100 kB.
+    """
 
     __slots__ = ("_filters", "_room")
 
     def __init__(self) -> None:
-        self._filters: list[tuple[bytearray, int]] = []
-        """With their masks; the last one is filled."""
+        self._filters: list[tuple[bytearray, int]] = []  # The filters with their masks; keys go into the last one.
         self._room = 0
 
     def add(self, tenant: str, key: str) -> None:
@@ -64,7 +64,9 @@ class GrowingKeyFilter:
         )
 
     def _grow(self) -> None:
-        """Begin another filter, four times as large as the last; from the largest on, wrong answers get more."""
+        """Add a filter four times as large as the last. At the largest size the last filter is reused, and errors
+        increase.
+        """
         bits = min(_BITS_FIRST << 2 * len(self._filters), _BITS_MAX)
         if not self._filters or self._filters[-1][1] + 1 < _BITS_MAX:
             self._filters.append((bytearray(bits // 8), bits - 1))

@@ -1,4 +1,4 @@
-"""What a handler or worker gets: one occurrence of an event, on one attempt."""
+"""The value that handlers and workers receive: one occurrence of an event, on one attempt."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ class Occurrence(msgspec.Struct, frozen=True, gc=False):
 
 
 def payload_of(raw: bytes) -> Any:
-    """A JSON payload, decoded. A number that is too large for Python to read is infinite."""
+    """Decode a JSON payload. A number that is too large for Python becomes infinity."""
     try:
         return msgspec.json.decode(raw)
     except msgspec.ValidationError:
-        # It is JSON, or it would not have been let in: only its numbers are more than the fast decoder takes.
+        # The payload was checked as JSON on the way in, so only a number can be too large for the fast decoder.
         return json.loads(raw, parse_int=_integer)
 
 
 def _integer(text: str) -> int | float:
     try:
         return int(text)
-    except ValueError:  # Python does not convert thousands of digits, since that takes so long.
+    except ValueError:  # Python refuses to convert thousands of digits, because that is slow.
         return float(text)
 
 
 def occurrence_of(event: Event, attempt: int, epoch: int) -> Occurrence:
-    """The occurrence of an event that is being attempted."""
+    """The occurrence of an event for one attempt."""
     return Occurrence(
         event.origin or event.id,
         event.occurrence,

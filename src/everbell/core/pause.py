@@ -1,12 +1,12 @@
-"""Pauses: a tenant, or one of its keys, targets or queues, of which nothing is to be delivered for now.
+"""Pauses: a tenant, or one of its keys, targets or queues, is not delivered to for a while.
 
-What is paused is still taken in and kept; it goes out when the pause is over. Pauses are documents in the cluster's
-log, each under a name that no tenant can have, which says what is paused: so there is one pause of a thing, it is the
-same on every node, and it outlives them all. One with an end is over by the clock of each node; its document is left
-to whoever writes the next one.
+Paused events are still accepted and stored; they are delivered when the pause ends. Pauses are documents in the
+cluster's log. A document's name says what is paused and is no valid tenant name. So a thing has at most one pause,
+and all nodes agree. Each node ends a pause with an end by its own clock; the next writer of a pause removes the
+document.
 
-Targets are paused as a whole group, as caps work on groups: a host with all its URLs, a Kafka cluster with all its
-topics (`kafka://`, or `kafka://name/`).
+A target is paused with its whole group, as for caps: a host with all its URLs, a Kafka cluster with all its topics
+(`kafka://`, or `kafka://name/`).
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from everbell.errors import InvalidInput
 What = Literal["tenant", "key", "target", "queue"]
 
 DOCUMENTS = "/pauses/"
-"""What the names of pauses begin with among the documents in the log. Names of tenants have no slash."""
+"""The prefix of pauses among the documents in the log. Tenant names have no slash."""
 
 _KAFKA = "kafka://"
 
 PAUSES_MAX = 10_000
-"""All nodes hold all pauses in memory."""
+"""A limit, because every node holds all pauses in memory."""
 TENANT_PAUSES_MAX = 100
-"""Of one tenant. Of each key that is paused, one event may be in memory."""
+"""A limit for one tenant, because one event of each paused key may be in memory."""
 
 
 class PauseSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """What to pause, why, and until when."""
+    """The thing to pause, the reason, and the end."""
 
     what: Annotated[What, Meta(description="the whole tenant, or one of its keys, targets or queues")]
     name: Annotated[str, Meta(description="of a key or queue; a target as in https://shop.example")] | None = None
@@ -48,68 +48,68 @@ class PauseSpec(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Pause(Struct, frozen=True, forbid_unknown_fields=True):
-    """One thing that is paused."""
+    """A paused thing."""
 
     tenant: str
     what: What
     name: str
-    """Of a key, a queue or a handler; of a host or a Kafka cluster a URL without a path; of a tenant nothing."""
+    """A key, queue or handler; a URL without a path for a host or a Kafka cluster; empty for a tenant."""
     since_at: int
     by: str
-    """The id of the access key that asked for it, or `nobody`, where none was needed."""
+    """The id of the access key that asked for the pause, or `nobody` where no key was needed."""
     note: str | None = None
     until_at: int | None = None
 
     @property
     def place(self) -> str:
-        """The name of its document."""
+        """The name of the pause's document."""
         return place_of(self.tenant, self.what, self.name)
 
     @property
     def label(self) -> str:
-        """What is paused, in words."""
+        """The paused thing in words."""
         return label_of(self.tenant, self.what, self.name)
 
     def is_on(self, now: int) -> bool:
-        """Whether it holds."""
+        """Whether the pause is in force."""
         return self.until_at is None or now < self.until_at
 
 
 class Put(Struct, frozen=True):
-    """What became of a pause that somebody asked for."""
+    """The answer to a request for a pause."""
 
     pause: Pause
-    """As it is kept."""
+    """The pause as stored."""
     is_new: bool
     unheard: tuple[str, ...] = ()
-    """The nodes that could not say that they know of it."""
+    """The nodes that did not confirm that they know of the pause."""
 
 
 class Held(Struct, frozen=True):
-    """All that is paused at one moment, in the form in which the engine asks."""
+    """All pauses in force at one moment, in the form that the engine looks up."""
 
     tenants: frozenset[str] = frozenset()
     groups: frozenset[tuple[str, str]] = frozenset()
-    """By tenant and group of targets."""
+    """Pairs of tenant and target group."""
     keys: frozenset[tuple[str, str]] = frozenset()
 
     def holds(self, tenant: str, group: str) -> bool:
-        """Whether what the tenant sends to the group has to wait."""
+        """Whether the tenant's deliveries to the group have to wait."""
         return tenant in self.tenants or (tenant, group) in self.groups
 
 
 def place_of(tenant: str, what: What, name: str) -> str:
-    """The name of the document of a pause; whatever is in the last part, there is nothing after it."""
+    """The name of a pause's document. The name comes last, so it may contain any character."""
     return f"{DOCUMENTS}{tenant}/{what}/{name}"
 
 
 def label_of(tenant: str, what: What, name: str) -> str:
-    """Something of a tenant, in words."""
+    """A thing of a tenant in words."""
     return f"{what} {name!r}" if name else f"tenant {tenant!r}"
 
 
 def thing_of(what: What, name: str | None) -> tuple[What, str]:
-    """What a user means, written in the one way in which it is kept. Raises `InvalidInput`."""
+    """The canonical form of a thing that a user names. Raises `InvalidInput`."""
     if what == "tenant":
         if name:
             raise InvalidInput("goes with a key, a target or a queue; the tenant is the one in the path", "name")
@@ -161,8 +161,9 @@ def encode_pause(pause: Pause) -> bytes:
 
 
 def pauses_in(documents: Mapping[str, Policy]) -> tuple[list[Pause], list[str]]:
-    """The pauses among the documents of a cluster, the oldest first, and the names of those that are not understood,
-    because a newer version wrote them."""
+    """The pauses among the documents of a cluster, oldest first, and the names of documents that a newer version wrote
+    in a form that this version cannot read.
+    """
     pauses: list[Pause] = []
     unclear: list[str] = []
     for name, policy in documents.items():
@@ -182,7 +183,7 @@ def _understood(document: bytes) -> Pause:
 
 
 def held_by(pauses: Iterable[Pause]) -> Held:
-    """What these pauses hold up together."""
+    """The union of these pauses."""
     tenants: set[str] = set()
     groups: set[tuple[str, str]] = set()
     keys: set[tuple[str, str]] = set()
@@ -200,7 +201,7 @@ def held_by(pauses: Iterable[Pause]) -> Held:
 
 
 def _group_named(name: str) -> str:
-    """The group of a target that is paused."""
+    """The group of a paused target."""
     if name.startswith(_KAFKA):
         return _KAFKA + name.removeprefix(_KAFKA).removesuffix("/")
     return group_of(name)

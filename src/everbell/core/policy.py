@@ -1,4 +1,4 @@
-"""A tenant's policy as people write it, in a settings file or a document: durations and sizes in words."""
+"""A tenant's policy as people write it, in a settings file or a document: durations and sizes as text."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class BreakerSpec(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """The policy of a tenant. What is left out follows the defaults."""
+    """The policy of a tenant. Omitted fields follow the defaults."""
 
     to: str | None = None
     retry: RetrySpec = RetrySpec()
@@ -63,7 +63,7 @@ class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def tenant_of(name: str, spec: TenantSpec) -> Tenant:
-    """The policy, checked. Raises `InvalidInput` naming the field."""
+    """Check a policy. Raises `InvalidInput` naming the field."""
     if spec.to is not None:
         group_of(spec.to)
     if spec.dead_letter_to is not None:
@@ -120,7 +120,7 @@ def _breaker_of(spec: BreakerSpec) -> BreakerPolicy:
 
 
 def spec_of(tenant: Tenant) -> TenantSpec:
-    """A policy as people would write it, with nothing left out."""
+    """A policy as people would write it, with every field."""
     retry, limits, breaker = tenant.retry, tenant.limits, tenant.breaker
     return TenantSpec(
         to=tenant.to,
@@ -152,7 +152,7 @@ def spec_of(tenant: Tenant) -> TenantSpec:
 
 
 def parse_size(value: str | int, field: str) -> int:
-    """Read `64MiB`, `200kB` or a number of bytes."""
+    """Parse `64MiB`, `200kB` or a number of bytes."""
     match = _SIZE.fullmatch(str(value).strip())
     if match is None:
         raise InvalidInput(f"{value!r} is not a size such as 64MiB, 200kB or a number of bytes", field)
@@ -160,7 +160,7 @@ def parse_size(value: str | int, field: str) -> int:
 
 
 def format_size(size_bytes: int) -> str | int:
-    """Write a size the way `parse_size` reads it: `256KiB`, or a number of bytes where no unit fits."""
+    """Format a size so that `parse_size` can read it: `256KiB`, or a number of bytes if no unit fits."""
     for unit in ("GiB", "MiB", "KiB"):
         count, rest = divmod(size_bytes, _SIZES[unit.lower()])
         if count and not rest:

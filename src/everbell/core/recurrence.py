@@ -1,19 +1,20 @@
-"""Recurrence: when an event comes again, and which of its occurrences are left out.
+"""Recurrence: when the occurrences of an event ring, and which of them are left out.
 
-Occurrences are numbered from 1 by their nominal times, whether or not they ring; `count` and `until` bound those. The
-next occurrence is made when the one before has ended. What is late by then:
+Occurrences are numbered from 1 by their nominal times, whether or not they ring; `count` and `until` apply to these
+numbers and times. The next occurrence is made when the previous one has ended. Rules for occurrences that are late
+by then:
 
-    overlap wait    it rings then, as far as `misfire` lets it
-            skip    what came while the one before was under way is left out
-            allow   nothing is late for that reason: each occurrence becomes an event of its own when it is due
-    misfire all     every one rings, in turn
-            latest  only the newest rings
-            skip    none rings: it goes on with the first one to come
+    overlap wait    the occurrence rings late, subject to `misfire`
+            skip    occurrences that came due while the previous one was in flight are left out
+            allow   each occurrence becomes an event of its own when it is due, so none waits
+    misfire all     every late occurrence rings, in turn
+            latest  only the newest late occurrence rings
+            skip    no late occurrence rings; the next one in the future does
 
-`catch_up` bounds how late an occurrence may begin at all. What is left out is counted with the reason, never forgotten:
-it is in the event's `Course`. All of it is arithmetic, so an outage of a year costs no more than one of a minute.
+`catch_up` limits how late an occurrence may begin. The event's `Course` counts all occurrences that were left out,
+with the reason. All rules are arithmetic, so an outage of a year costs no more than one of a minute.
 
-Jitter is a hash of id and occurrence: the same on every node and after every restart, and it only ever adds.
+Jitter is a hash of id and occurrence: it is the same on every node and after every restart, and it only adds time.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ from everbell.core.time import INSTANT_MAX
 from everbell.core.timetable import Timetable, timetable_of
 
 GRACE_MS = 1_000
-"""How late an occurrence may begin where late ones are skipped, and nobody says otherwise."""
+"""How late an occurrence may begin with misfire `skip` and no `catch_up`."""
 
 NOTHING_YET = Course()
 
 
 class Jump(Struct, frozen=True, gc=False):
-    """How far an event goes on: to which nominal time (None: it is over), and by how many occurrences."""
+    """An advance to a later nominal time (None: the event is over), by a number of occurrences."""
 
     due_at: int | None
     steps: int
 
 
 def step(repeat: Repeat, due_at: int) -> tuple[int | None, int]:
-    """The nominal time after `due_at`, if there is one, and how many gaps of the clocks were skipped on the way."""
+    """The nominal time after `due_at`, if any, and the number of clock gaps skipped on the way."""
     if repeat.cron is None:
         next_at, gaps = due_at + repeat.every_ms, 0
     else:
@@ -54,7 +55,7 @@ def step(repeat: Repeat, due_at: int) -> tuple[int | None, int]:
 
 
 def first_due(repeat: Repeat, not_before: int) -> int | None:
-    """The first nominal time, at `not_before` or later; intervals are then counted from 1970."""
+    """The first nominal time at `not_before` or later. Intervals are counted from 1970."""
     if repeat.cron is None:
         first_at = -(-not_before // repeat.every_ms) * repeat.every_ms
         return first_at if first_at <= _end(repeat) else None
@@ -62,7 +63,7 @@ def first_due(repeat: Repeat, not_before: int) -> int | None:
 
 
 def ring_at(repeat: Repeat | None, event_id: str, occurrence: int, due_at: int) -> int:
-    """When an occurrence rings: its nominal time and the jitter."""
+    """When an occurrence rings: its nominal time plus jitter."""
     if repeat is None or repeat.jitter_ms == 0:
         return due_at
     digest = blake2b(f"{event_id}\0{occurrence}".encode(), digest_size=8).digest()
@@ -79,7 +80,7 @@ def upcoming(repeat: Repeat, due_at: int, occurrence: int = 1) -> Iterator[tuple
 
 
 def between(repeat: Repeat, due_at: int, from_at: int, until_at: int) -> Iterator[int]:
-    """The nominal times of a range, both ends included, also those before the first occurrence."""
+    """The nominal times in a range, both ends included, also those before the first occurrence."""
     if repeat.cron is None:
         at: int | None = due_at + -((due_at - from_at) // repeat.every_ms) * repeat.every_ms
     else:
@@ -90,9 +91,9 @@ def between(repeat: Repeat, due_at: int, from_at: int, until_at: int) -> Iterato
 
 
 def missed(event: Event, now: int) -> Jump | None:
-    """Whether an occurrence that is about to begin comes too late, and where the event goes on then.
+    """How to advance if the occurrence that is about to begin is too late; None if it may begin.
 
-    One that was attempted before has begun in time.
+    An occurrence with an earlier attempt began in time.
     """
     repeat = event.repeat
     if repeat is None or event.attempts:
@@ -114,9 +115,9 @@ def missed(event: Event, now: int) -> Jump | None:
 
 
 def jump(event: Event, beyond_at: int) -> Jump:
-    """Go on to the first occurrence that is later than `beyond_at`, and at least one further."""
+    """Advance to the first occurrence later than `beyond_at`, by at least one."""
     repeat = event.repeat
-    assert repeat is not None, "only what repeats goes on"
+    assert repeat is not None, "the event repeats"
     beyond_at = max(beyond_at, event.due_at)
     steps = 1 + _count(repeat, event.due_at, min(beyond_at, _end(repeat)))
     left = None if repeat.count is None else repeat.count - event.occurrence
@@ -129,9 +130,9 @@ def jump(event: Event, beyond_at: int) -> Jump:
 
 
 def following(event: Event, course: Course, began_at: int, now: int) -> tuple[Event | None, Course]:
-    """What comes after an occurrence that began at `began_at` and has ended, and how the event has fared by then."""
+    """The occurrence after one that began at `began_at` and has ended, and the updated course."""
     repeat = event.repeat
-    assert repeat is not None, "only what repeats is followed"
+    assert repeat is not None, "the event repeats"
     if repeat.count is not None and event.occurrence >= repeat.count:
         return None, course
     next_at, gaps = step(repeat, event.due_at)
@@ -147,7 +148,7 @@ def following(event: Event, course: Course, began_at: int, now: int) -> tuple[Ev
 
 
 def proceed(event: Event, ahead: Jump, course: Course) -> Event | None:
-    """The occurrence that a jump leads to: the same event, fresh attempts."""
+    """The event at the occurrence that a jump leads to, without attempts."""
     if ahead.due_at is None:
         return None
     occurrence = event.occurrence + ahead.steps
@@ -166,12 +167,12 @@ def proceed(event: Event, ahead: Jump, course: Course) -> Event | None:
 
 
 def goes_apart(event: Event) -> bool:
-    """Whether the occurrences of an event are events of their own, which do not wait for each other."""
+    """Whether occurrences become events of their own, which do not wait for each other."""
     return event.repeat is not None and event.repeat.overlap == "allow"
 
 
 def detached(event: Event, event_id: str, sequence: int, now: int) -> Event:
-    """An occurrence that goes its own way, in the same partition; receivers see it under the same name as ever."""
+    """An occurrence as an event of its own in the same partition. Receivers see the recurring event's id as before."""
     return replace(
         event,
         id=event_id,
@@ -192,7 +193,7 @@ def _window_ms(repeat: Repeat) -> int | None:
 
 
 def _newest(event: Event, repeat: Repeat, past_at: int) -> int | None:
-    """The newest occurrence after this one whose time has passed."""
+    """The newest occurrence after this one with a nominal time in the past."""
     left = None if repeat.count is None else repeat.count - event.occurrence
     until_at = min(past_at, _end(repeat))
     if left == 0 or until_at <= event.due_at:
@@ -208,7 +209,7 @@ def _newest(event: Event, repeat: Repeat, past_at: int) -> int | None:
 
 
 def _nth(repeat: Repeat, due_at: int, number: int, until_s: int) -> int:
-    """The nominal time that is `number` after `due_at`, which is known to be not later than `until_s`."""
+    """The nominal time `number` occurrences after `due_at`, which is known to be at most `until_s`."""
     early_s, late_s = due_at // 1_000, until_s
     while late_s - early_s > 1:
         middle_s = (early_s + late_s) // 2
@@ -218,7 +219,7 @@ def _nth(repeat: Repeat, due_at: int, number: int, until_s: int) -> int:
 
 
 def _count(repeat: Repeat, after_at: int, until_at: int) -> int:
-    """How many nominal times are later than `after_at`, one of them, and not later than `until_at`."""
+    """The number of nominal times later than `after_at`, itself one of them, and not later than `until_at`."""
     if repeat.cron is None:
         return max(until_at - after_at, 0) // repeat.every_ms
     return _timetable(repeat).count(after_at // 1_000, until_at // 1_000)

@@ -1,4 +1,4 @@
-"""How a user writes that an event comes again, and the checks that let it in."""
+"""The JSON form of a recurrence, and its checks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RepeatSpec(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def repeat_of(spec: RepeatSpec) -> Repeat:
-    """The recurrence as the engine uses it. Raises `InvalidInput` naming the field."""
+    """The recurrence for the engine. Raises `InvalidInput` naming the field."""
     if spec.every is None and spec.cron is None:
         raise InvalidInput("is missing: give every (an interval) or cron (an expression)", "repeat.every")
     if spec.every is not None and spec.cron is not None:
@@ -74,14 +74,16 @@ def repeat_of(spec: RepeatSpec) -> Repeat:
 
 
 def first_of(repeat: Repeat, asked_at: int | None, now: int) -> int:
-    """When the first occurrence is due: with cron at the first match, at `asked_at` or later; without `asked_at`,
-    after now. Raises `InvalidInput` when there is none.
+    """The due time of the first occurrence: with cron, the first match at `asked_at` or later; without `asked_at`,
+    after now.
+
+    Raises `InvalidInput` if there is none.
     """
     not_before = now + 1 if asked_at is None else asked_at
     if asked_at is not None and repeat.cron is None:
         first_at: int | None = asked_at
     else:
-        # Without its end, so that the end is not blamed where there is nothing before it either.
+        # Ignore `until` here: if nothing ever matches, the message must blame the expression and not the end.
         first_at = first_due(replace(repeat, until_at=None), not_before)
     if first_at is None:
         raise InvalidInput(
@@ -115,7 +117,7 @@ def _jitter(jitter: Duration, every_ms: int) -> int:
 
 
 def _refuse_clock_rules(spec: RepeatSpec) -> None:
-    """An interval is time that passes; no clock matters to it."""
+    """An interval is elapsed time, so the rules about local clocks do not apply."""
     for name, value in (("tz", spec.tz), ("gap", spec.gap), ("repeated", spec.repeated)):
         if value is not None:
             raise InvalidInput("goes with cron; every is an interval, the same in all zones", f"repeat.{name}")

@@ -1,4 +1,4 @@
-"""What a user may write: the JSON forms of an event and of a change, and the checks that let them in.
+"""The JSON forms of an event and of a change, and their checks.
 
 `EventSpec` is what is decoded (types, unknown fields and lengths are checked by the decoder, in C), `draft` checks
 the rest and yields a `Draft`: everything about an event but its id, sequence and partition, which only its owner can
@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 from binascii import Error, a2b_base64
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec.structs import replace
 
+from everbell.core.amendment import Amendment
 from everbell.core.event import Event, Repeat
 from everbell.core.ids import PREFIX, is_made
 from everbell.core.recurrence import ring_at
@@ -33,7 +35,7 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*", re.ASCII)
 _CONTENT_TYPE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+(;[\x20-\x7e]*)?", re.ASCII)
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[ -~]{0,128})?", re.ASCII)
-_BRACE, _BRACKET = b"{["  # As numbers: looking for a byte is ten times as fast as looking for bytes.
+_BRACE, _BRACKET = b"{["  # As numbers: `int in bytes` is ten times as fast as `bytes in bytes`.
 _JSON_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _OWN_HEADERS = frozenset(
     "host content-length content-type transfer-encoding connection keep-alive te trailer upgrade expect "
@@ -54,8 +56,7 @@ class RetrySpec(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PlainSpec(Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
-    """What an event needs, and nothing more. Most events of a batch have no more, and are decoded and checked as this
-    in two thirds of the time."""
+    """The minimal event. Most events of a batch have no other fields, and take two thirds of the time in this form."""
 
     payload: Annotated[Raw, Meta(description="any JSON, delivered as it came")] = Raw(b"null")
     to: Annotated[str, Meta(description="https://…, http://…, kafka://topic, queue:name or handler:name")] | None = None
@@ -102,7 +103,7 @@ class ChangeSpec(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Draft(Struct, frozen=True, array_like=True, gc=False):
-    """A checked event that has no place yet. This is what a gateway sends to the owner."""
+    """A checked event without a place yet. Gateways send drafts to the owner."""
 
     due_at: int
     to: str
@@ -120,7 +121,7 @@ class Draft(Struct, frozen=True, array_like=True, gc=False):
 
 def draft(spec: EventSpec, tenant: Tenant, now: int, check_target: Callable[[str], object] = group_of) -> Draft:
     """Check a decoded event against the tenant's limits. Raises `InvalidInput` naming the field."""
-    # This runs for every event that comes in: what an event does not have costs a look, and no call.
+    # This runs for every incoming event, so an absent field costs a test and no call.
     limits = tenant.limits
     repeat = None if spec.repeat is None else repeat_of(spec.repeat)
     at, to = spec.at, spec.to or tenant.to
@@ -134,7 +135,7 @@ def draft(spec: EventSpec, tenant: Tenant, now: int, check_target: Callable[[str
     content_type = spec.content_type
     if spec.payload_base64 is None and content_type is None:
         payload = bytes(spec.payload)
-        # Nearly every payload is flat: then it is not nested too deeply, and needs no closer look.
+        # Nearly every payload is flat and needs no check of its depth.
         inside = payload[1:]
         if _BRACE in inside or _BRACKET in inside or len(payload) > limits.payload_bytes:
             check_json(payload, limits)
@@ -169,7 +170,7 @@ def draft(spec: EventSpec, tenant: Tenant, now: int, check_target: Callable[[str
 
 
 def event_of(draft: Draft, event_id: str, tenant: str, partition: int = 0, sequence: int = 0, now: int = 0) -> Event:
-    """The event that a draft becomes at its place; without one, the event as users see it."""
+    """The event of a draft at its place; without a place, the event as users see it."""
     return Event(
         event_id,
         tenant,
@@ -196,51 +197,49 @@ def event_of(draft: Draft, event_id: str, tenant: str, partition: int = 0, seque
     )
 
 
-def changes_of(spec: ChangeSpec, tenant: Tenant, now: int) -> dict[str, Any]:
-    """The fields of `Event` that a change sets, checked; empty when it changes nothing."""
+def amendment_of(spec: ChangeSpec, tenant: Tenant, now: int) -> Amendment:
+    """What a change sets, checked; `NO_AMENDMENT` when it changes nothing."""
     limits = tenant.limits
-    changed = _changed_times(spec, limits, now)
+    change = _amended_times(spec, limits, now)
     if spec.to is not UNSET:
         group_of(spec.to)
-        changed["to"] = spec.to
+        change = replace(change, to=spec.to)
     if spec.payload is not UNSET:
         payload = bytes(spec.payload)
         check_json(payload, limits)
-        changed |= {"payload": payload, "content_type": None}
+        change = replace(change, payload=payload, content_type=None)
     if spec.headers is not UNSET:
-        changed["headers"] = _headers(spec.headers or {}, limits)
+        change = replace(change, headers=_headers(spec.headers or {}, limits))
     if spec.tags is not UNSET:
-        changed["tags"] = _tags(spec.tags or [], limits)
+        change = replace(change, tags=_tags(spec.tags or [], limits))
     if spec.retry is not UNSET:
-        changed["retry"] = None if spec.retry is None else retry_of(spec.retry)
+        change = replace(change, retry=None if spec.retry is None else retry_of(spec.retry))
     if spec.expires is not UNSET:
-        changed["expires_ms"] = None if spec.expires is None else _expires(spec.expires)
+        change = replace(change, expires_ms=None if spec.expires is None else _expires(spec.expires))
     if spec.paused is not UNSET:
-        changed |= {"paused": spec.paused, "note": check_note(spec.note)}
+        change = replace(change, paused=spec.paused, note=check_note(spec.note))
     elif spec.note is not UNSET:
         raise InvalidInput("goes with paused: it says why", "note")
-    return changed
+    return change
 
 
-def _changed_times(spec: ChangeSpec, limits: Limits, now: int) -> dict[str, Any]:
-    changed: dict[str, Any] = {}
+def _amended_times(spec: ChangeSpec, limits: Limits, now: int) -> Amendment:
     at = None if spec.at is UNSET else spec.at
     in_ = None if spec.in_ is UNSET else spec.in_
     if spec.by is not UNSET:
         if at is not None or in_ is not None or spec.repeat is not UNSET:
             raise InvalidInput("give one of at, in, by and repeat", "by")
-        shift = {"shift_ms": shift_of(spec.by)}
-        # What it is moved from is known to the owner of the event, so it is the owner who compares.
-        return shift if limits.horizon_ms is None else shift | {"latest_at": now + limits.horizon_ms}
+        # Only the owner of the event knows its due time, so the owner compares.
+        latest_at = UNSET if limits.horizon_ms is None else now + limits.horizon_ms
+        return Amendment(shift_ms=shift_of(spec.by), latest_at=latest_at)
     repeat = None if spec.repeat is UNSET or spec.repeat is None else repeat_of(spec.repeat)
+    change = Amendment() if spec.repeat is UNSET else Amendment(repeat=repeat)
     # A new expression gives the next occurrence its time; a new interval goes on from the time there is.
     if at is not None or in_ is not None or (repeat is not None and repeat.cron is not None):
-        changed["due_at"] = _due(at, in_, now, limits, repeat)
-    elif repeat is not None:
+        return replace(change, due_at=_due(at, in_, now, limits, repeat))
+    if repeat is not None:
         first_of(repeat, now, now)
-    if spec.repeat is not UNSET:
-        changed["repeat"] = repeat
-    return changed
+    return change
 
 
 def shift_of(by: str) -> int:
@@ -252,7 +251,7 @@ def shift_of(by: str) -> int:
 
 
 def check_note(note: str | None | UnsetType) -> str | None:
-    """What people are told of a pause, if anything. Refuses control characters."""
+    """The note of a pause, if any. Refuses control characters."""
     if note is UNSET or note is None:
         return None
     if _CONTROL.search(note):
@@ -321,13 +320,13 @@ def check_json(payload: bytes, limits: Limits) -> None:
     """Refuse a payload that is too large, or nested too deep."""
     if len(payload) > limits.payload_bytes:
         raise TooLarge(f"has {len(payload)} bytes; the tenant's limit is {limits.payload_bytes}", "payload")
-    # Counting brackets is enough for nearly every payload; only a suspicious one is looked at closely.
+    # Counting brackets is enough for nearly every payload; only a suspicious one is scanned.
     if payload.count(b"[") + payload.count(b"{") > limits.depth and depth_of(payload) > limits.depth:
         raise InvalidInput(f"is nested more than {limits.depth} deep", "payload")
 
 
 def depth_of(payload: bytes) -> int:
-    """How deep a valid JSON text is nested."""
+    """The nesting depth of a valid JSON text."""
     depth = deepest = 0
     for byte in _JSON_STRING.sub(b"", payload):
         if byte in b"[{":

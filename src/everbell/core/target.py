@@ -1,7 +1,7 @@
-"""Where a delivery goes: `https://…`, `http://…`, `kafka://topic`, `queue:name`, `handler:name`.
+"""Targets of deliveries: `https://…`, `http://…`, `kafka://topic`, `queue:name`, `handler:name`.
 
-A target belongs to a group — the host of a URL, the Kafka cluster, the queue, the handler. Caps and fairness work on
-groups, so that a slow host is one slow thing however many URLs it has.
+A target belongs to a group: the host of a URL, the Kafka cluster, the queue, the handler. Caps and fairness apply to
+groups, so a slow host with many URLs counts once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KAFKA = "kafka://"
 
 @lru_cache(maxsize=10_000)
 def group_of(target: str) -> str:
-    """The group of a target, after checking that it is one. Raises `InvalidInput` for the field `to`."""
+    """Check a target and return its group. Raises `InvalidInput` for the field `to`."""
     if len(target) > TARGET_LENGTH_MAX:
         raise InvalidInput(f"is longer than {TARGET_LENGTH_MAX} characters", "to")
     scheme, colon, rest = target.partition(":")
@@ -45,7 +45,7 @@ def group_of(target: str) -> str:
 
 @lru_cache(maxsize=10_000)
 def kafka_place(target: str) -> tuple[str, str]:
-    """The cluster and the topic of a Kafka target; the cluster that needs no name is "". Raises `InvalidInput`."""
+    """The cluster and the topic of a Kafka target; the default cluster is "". Raises `InvalidInput`."""
     cluster, slash, topic = target.removeprefix(_KAFKA).rpartition("/")
     if slash and not _NAME.fullmatch(cluster):
         raise InvalidInput(f"{cluster[:64]!r} is not the name of a Kafka cluster; write kafka://cluster/topic", "to")
@@ -53,7 +53,7 @@ def kafka_place(target: str) -> tuple[str, str]:
 
 
 def check_topic(topic: str, field: str) -> str:
-    """Refuse what can be no topic of Kafka."""
+    """Refuse an invalid name of a Kafka topic."""
     if not _TOPIC.fullmatch(topic):
         raise InvalidInput(
             f"{topic[:64]!r} is not a topic: letters, digits, dot, dash and underscore, at most 249", field
@@ -62,14 +62,14 @@ def check_topic(topic: str, field: str) -> str:
 
 
 def is_cluster_name(name: str) -> bool:
-    """Whether a Kafka cluster can have this name."""
+    """Whether the name is valid for a Kafka cluster."""
     return _NAME.fullmatch(name) is not None
 
 
 def stem_of(target: str) -> str:
-    """A part of the target that decides its group: of a URL what comes before its path, as it was written.
+    """The part of a target that decides its group: for a URL, the text before its path.
 
-    Cheaper than the group itself, and there are few of them even where every event has a URL of its own.
+    It is cheaper than `group_of`, and there are few stems even if every event has its own URL.
     """
     end = target.find("/", _SCHEME_LENGTH_MAX)
     return target if end < 0 else target[:end]

@@ -1,4 +1,4 @@
-"""A tenant's policy: what it may send, where to, and what happens to what it sent."""
+"""A tenant's policy: limits of its input, default targets, and rules for delivery and retention."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from everbell.core.time import DAY_MS, SECOND_MS
 from everbell.errors import InvalidInput
 
 BEYOND_HORIZON = "lies beyond the tenant's horizon"
-"""What is said of a time that is further ahead than `Limits.horizon_ms`."""
+"""The message about a time that is later than `Limits.horizon_ms` allows."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 
 Consistency = Literal["strict", "relaxed", "ONE", "LOCAL_ONE", "QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "ALL"]
-"""When something is acknowledged. The words in capitals are Cassandra's; elsewhere they mean what `strict` does."""
+"""When a write is acknowledged. The words in capitals are Cassandra's levels; other stores treat them as `strict`."""
 CONSISTENCIES: tuple[Consistency, ...] = get_args(Consistency)
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The largest of everything that a tenant may send. There is a limit on everything."""
+    """The upper limits of a tenant's input."""
 
     payload_bytes: int = 256 * 1024
     batch_events: int = 20_000
@@ -34,61 +34,62 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     depth: int = 64
     horizon_ms: int | None = None
     pending: int | None = None
-    """How many events may wait at a time."""
+    """The number of pending events."""
     rate: int | None = None
-    """How many may be scheduled in a second, on each node."""
+    """The number of events scheduled in a second, on each node."""
 
 
 class BreakerPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When a target that fails is left alone, and for how long."""
+    """After how many failures a target's breaker opens, and for how long."""
 
     failures: int = 10
-    """So many in a row."""
+    """The number of consecutive failures."""
     pause_ms: int = 30 * SECOND_MS
 
 
 class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The policy of one tenant. Every field has a default, so a tenant exists as soon as somebody uses its name."""
+    """The policy of one tenant. Every field has a default, so a tenant exists as soon as its name is used."""
 
     name: str = "default"
     to: str | None = None
     """The target of events that name none."""
     retry: Retry = Retry()
     on_dead: Literal["block", "park"] = "block"
-    """What a dead event does to its key: block it until it is redriven or cancelled, or let the next one go."""
+    """A dead event blocks its key until a user redrives or cancels it, or is parked so that the next event may go."""
     dead_letter_to: str | None = None
-    """Where the payload of an event goes when it dies."""
+    """The target of dead letters."""
     retention_ms: int = DAY_MS
     """How long finished events stay visible, and how long their client-given ids stay taken."""
     timeout_ms: int = 10 * SECOND_MS
     """The deadline of one attempt over HTTP or in a handler."""
     lease_ms: int = 30 * SECOND_MS
-    """How long a worker may hold a leased event before it comes back, unless it asks for another time."""
+    """How long a worker may hold a leased event, unless the worker asks for another duration."""
     in_flight: int = 128
-    """How many attempts may be under way to one target (a host, a handler) at a time."""
+    """The limit of concurrent attempts to one target group (a host, a handler)."""
     rate: float | None = None
-    """How many attempts may start in a second to one target, on each node."""
+    """The limit of attempts that start in a second to one target group, on each node."""
     breaker: BreakerPolicy | None = None
-    """Off, unless somebody wants it: it makes events wait for what others of their target came to."""
+    """Off by default: a breaker makes events wait because of the outcomes of other events."""
     batch: int = 1
-    """How many events may travel in one POST in the CloudEvents batch format; 1: each alone."""
+    """The number of events in one POST in the CloudEvents batch format; 1 sends each alone."""
     mode: Literal["binary", "structured", "payload"] = "binary"
-    """How an event travels alone: CloudEvents in headers or as one JSON document, or the payload without them."""
+    """The form of a single delivery: CloudEvents in headers, one JSON document, or the bare payload."""
     consistency: Consistency = "strict"
-    """Whether an acknowledged event is on disk, or will be within a moment; or how many replicas have it, where the
-    store has replicas."""
+    """Whether an acknowledged event is on disk or will be shortly; in Cassandra, how many replicas have acknowledged
+    it.
+    """
     secrets: tuple[str, ...] = ()
-    """Secrets (`whsec_…`) that sign deliveries; several while a secret rotates."""
+    """Secrets (`whsec_…`) that sign deliveries; several while a secret is rotated."""
     limits: Limits = Limits()
 
 
 def is_tenant_name(name: str) -> bool:
-    """Whether it can stand in a URL, a file name and a metric."""
+    """Whether the name is valid in a URL, a file name and a metric."""
     return _NAME.fullmatch(name) is not None
 
 
 def check_tenant_name(name: str) -> str:
-    """Refuse what is no name for a tenant."""
+    """Refuse an invalid name of a tenant."""
     if not is_tenant_name(name):
         raise InvalidInput(
             "a tenant's name has 1 to 64 letters, digits, dots, dashes or underscores, the first a letter or digit",
@@ -98,40 +99,40 @@ def check_tenant_name(name: str) -> str:
 
 
 class Tenants:
-    """The policies by name. A name that has none of its own gets the default policy.
+    """The policies by name. A name without a policy gets the default policy.
 
-    What settings give is the base; `override` puts another policy in its place while everything runs.
+    Settings give the base; `override` replaces a policy while the server runs.
     """
 
     def __init__(self, default: Tenant | None = None, named: tuple[Tenant, ...] = ()) -> None:
         self.default = default = default or Tenant()
         self.named = named
         self.live_timeout_ms = 0
-        """The longest deadline of an attempt among all policies that came while this ran, also those that went."""
+        """The longest attempt deadline among all policies set by `override`, including those removed since."""
         self._bases = {tenant.name: tenant for tenant in named}
         self._named = dict(self._bases)
-        # Bounded: anybody may make up names.
+        # Bounded, because a caller may invent names.
         self._unnamed = lru_cache(maxsize=1_024)(lambda name: msgspec.structs.replace(default, name=name))
 
     def policy(self, name: str) -> Tenant:
-        """The policy of `name`, which has been checked by `check_tenant_name`."""
+        """The policy of `name`, which `check_tenant_name` has accepted."""
         return self._named.get(name) or self._unnamed(name)
 
     def level(self, name: str) -> str | None:
-        """How many replicas have to have what it stores, in Cassandra's words; None for the usual number."""
+        """The tenant's Cassandra consistency level; None for the store's default."""
         consistency = self.policy(name).consistency
         return None if consistency in ("strict", "relaxed") else consistency
 
     def is_relaxed(self, name: str) -> bool:
-        """Whether it accepts that what it stored last is lost when a machine fails."""
+        """Whether the tenant accepts that its latest writes are lost when a machine fails."""
         return self.policy(name).consistency == "relaxed"
 
     def base(self, name: str) -> Tenant:
-        """The policy that the settings give it."""
+        """The policy from the settings."""
         return self._bases.get(name) or self._unnamed(name)
 
     def override(self, name: str, policy: Tenant | None) -> None:
-        """From now on this is its policy; None: the one of the settings again."""
+        """Replace the policy; None restores the one from the settings."""
         if policy is not None:
             self._named[name] = policy
             self.live_timeout_ms = max(self.live_timeout_ms, policy.timeout_ms)

@@ -1,7 +1,7 @@
 """Instants and durations as people write them.
 
-Inside Everbell an instant is an `int`: milliseconds since 1970-01-01T00:00:00Z; a duration is an `int` of
-milliseconds. A fraction of a millisecond is always rounded up, never down, because an event must never ring early.
+Inside Everbell an instant is an `int`: milliseconds since 1970-01-01T00:00:00Z. A duration is an `int` of
+milliseconds. Fractions of a millisecond are rounded up, because an event must never ring early.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 DAY_MS = 86_400_000
 DURATION_MAX_MS = 1_000 * 366 * DAY_MS
 TEXT_LENGTH_MAX = 64
-"""How long an instant or a duration may be written; more is refused before anybody reads it."""
+"""Longer texts of instants and durations are refused before they are parsed."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECONDS = {f".{number:03}Z": number for number in range(1_000)}
@@ -29,7 +29,7 @@ _MINUTES_KEPT = 4_096
 _MICROSECOND = timedelta(microseconds=1)
 _RFC3339 = re.compile(
     r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.(?P<fraction>\d{1,18}))?"
-    # Hours and minutes of an offset are checked here: `datetime` takes 99 minutes, and counts them.
+    # `datetime` accepts an offset of 99 minutes, so the regular expression checks hours and minutes.
     r"(?:[Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)",
     re.ASCII,
 )
@@ -43,16 +43,16 @@ _ISO = re.compile(
 _UNIT_MS = {"ms": 1, "s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS, "w": 7 * DAY_MS}
 
 Duration = str | int | float
-"""A duration as it is written: text, or a number of seconds."""
+"""A duration in user input: text, or a number of seconds."""
 
 INSTANT_EXAMPLE = "2026-11-20T10:00:00Z"
 DURATION_EXAMPLES = '"250ms", "90s", "1h30m", "PT20M" or a number of seconds'
 
 
 def parse_instant(text: str, field: str = "at") -> int:
-    """Read an RFC 3339 time with an offset; a finer fraction is rounded up to the next millisecond."""
-    # The form that programs write, to the millisecond in UTC, takes the short way: it is most of what a busy server
-    # reads, and many events share a minute.
+    """Parse an RFC 3339 time with an offset. A finer fraction is rounded up to the next millisecond."""
+    # Fast path for UTC with milliseconds, the form that most programs write. Many events share a minute, so minutes
+    # are cached.
     if len(text) == 24:
         second, millisecond = _SECONDS.get(text[16:19]), _MILLISECONDS.get(text[19:])
         if second is not None and millisecond is not None:
@@ -81,8 +81,8 @@ def parse_instant(text: str, field: str = "at") -> int:
 
 @lru_cache(maxsize=_MINUTES_KEPT)
 def _minute_at(text: str) -> int | None:
-    """The time of `2026-11-20T10:00`, in UTC; None for what is not of this form, or does not exist."""
-    # `datetime` reads many more forms, some of them with an offset, and midnight as the end of a day.
+    """The instant of `2026-11-20T10:00` in UTC; None for any other form and for dates that do not exist."""
+    # `datetime` accepts more forms than this one: offsets, and 24:00 as the end of a day.
     if not (text[4] == text[7] == "-" and text[10] == "T" and text[13] == ":" and text[11:13] < "24"):
         return None
     try:
@@ -93,22 +93,22 @@ def _minute_at(text: str) -> int | None:
 
 
 def check_instant(at: int, field: str = "at") -> int:
-    """Refuse what is outside the years 1970 to 9999, rather than let it overflow into something else."""
+    """Refuse an instant outside the years 1970 to 9999, which would overflow elsewhere."""
     if not INSTANT_MIN <= at <= INSTANT_MAX:
         raise InvalidInput("must lie between the years 1970 and 9999", field)
     return at
 
 
 def parse_duration(value: str | int | float, field: str = "in") -> int:
-    """Read `"250ms"`, `"90s"`, `"1h30m"`, `"PT20M"` or a number of seconds, as milliseconds rounded up."""
+    """Parse `"250ms"`, `"90s"`, `"1h30m"`, `"PT20M"` or a number of seconds into milliseconds, rounded up."""
     if isinstance(value, str):
-        if len(value) > TEXT_LENGTH_MAX:  # Asked here, since the cache would keep the text.
+        if len(value) > TEXT_LENGTH_MAX:  # Checked before the call, because the cache would keep the text.
             raise _too_long(value, field, DURATION_EXAMPLES)
         total = _parse_duration_text(value, field)
     else:
-        if not -DURATION_MAX_MS <= value <= DURATION_MAX_MS:  # Neither is what is not a number.
+        if not -DURATION_MAX_MS <= value <= DURATION_MAX_MS:  # This form also refuses NaN.
             raise InvalidInput("is longer than a thousand years", field)
-        # Rounded to the microsecond first: 0.29 s is 290 ms, though the float is a hair above it.
+        # Round to the microsecond first: 0.29 s means 290 ms, but the float is slightly larger.
         total = -(-round(value * 1_000_000) // 1_000)
     if total < 0:
         raise InvalidInput("must not be negative", field)
@@ -136,26 +136,26 @@ def _too_long(text: str, field: str, example: str) -> InvalidInput:
 
 
 def _scaled(number: str, unit: str) -> int:
-    """`number` units in milliseconds, rounded up, without passing through a float."""
+    """`number` units in milliseconds, rounded up, computed without floats."""
     whole, _, fraction = number.partition(".")
     scale = int(10 ** len(fraction))
     return -(-(int(whole) * scale + int(fraction or 0)) * _UNIT_MS[unit.lower()] // scale)
 
 
 def format_instant(at: int) -> str:
-    """Write an instant as RFC 3339 in UTC, with milliseconds."""
+    """Format an instant as RFC 3339 in UTC with milliseconds."""
     seconds, millis = divmod(at, 1_000)
     return f"{_format_second(seconds)}.{millis:03d}Z"
 
 
 @lru_cache(maxsize=4_096)
 def _format_second(seconds: int) -> str:
-    # Slicing what isoformat makes is ten times as fast as strftime.
+    # Slicing the result of isoformat is ten times as fast as strftime.
     return (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]
 
 
 def format_duration(duration_ms: int) -> str:
-    """Write a duration the way `parse_duration` reads it: `1h30m`, `90s` as `1m30s`, `250ms`."""
+    """Format a duration so that `parse_duration` can read it: `1h30m`, `1m30s`, `250ms`."""
     if duration_ms == 0:
         return "0s"
     parts = []

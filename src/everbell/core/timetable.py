@@ -1,11 +1,11 @@
-"""Timetables: a cron expression on the clocks of a zone, and what happens when those clocks change.
+"""Timetables: a cron expression in a time zone, and its occurrences when the clocks change.
 
-Zones come from the IANA database (`zoneinfo`). Where clocks go forward, some local times do not exist (the gap):
+Zones come from the IANA database (`zoneinfo`). Where clocks go forward, some local times do not exist (a gap):
 `skip` leaves them out, `after` rings once at the first instant after the gap. Where clocks go back, some local times
-come twice (repeated): `once` rings at the first, `twice` at both. An expression that names no hours (`*/5 * * * *`) is
-about time that passes, so without a rule of its own it rings in both hours; one that names hours rings once.
+occur twice (repeated): `once` rings at the first, `twice` at both. An expression that names no hours (`*/5 * * * *`)
+means elapsed time, so without an explicit rule it rings in both hours; any other rings once.
 
-Instants here are seconds since 1970 UTC, which no zone changes in the middle of.
+Instants in this module are seconds since 1970 UTC. No zone changes within a second.
 """
 
 from __future__ import annotations
@@ -27,55 +27,53 @@ from everbell.errors import InvalidInput
 Gap = Literal["skip", "after"]
 Repeated = Literal["once", "twice"]
 
-# A year less than instants have, as for cron: no zone leads out of the calendar from there.
+# One year before the last instant, as in `core.cron`, so that no offset leads out of the calendar.
 _LAST_S = (INSTANT_MAX - 366 * DAY_MS) // 1_000
 _ZONE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*", re.ASCII)
+# Entries beside the zones: the machine's own zone, and zones that count leap seconds, which instants do not.
 _NOT_ZONES = ("localtime", "posixrules", "posix/", "right/")
-"""What lies beside the zones: this machine's own, and others that count leap seconds, which instants do not."""
-_STRIDE_S = 5 * 86_400
-"""Clocks have never changed twice within so short a time; within a week they have, in Recife in 2000."""
-_STRETCHES_MAX = 256
-"""For each zone: a century and more."""
+_STRIDE_S = 5 * 86_400  # Clocks have never changed twice within this time. They have within a week, in Recife in 2000.
+_STRETCHES_MAX = 256  # The limit for each zone: more than a century.
 _GAPS_MAX = 100
-"""An expression whose every time for so many changes is left out is one of a time that always is, such as half past two
-on the last Sunday of March: dates and weekdays come together in all ways within forty years. To look through the whole
-calendar for it would take half a second."""
+"""The limit of consecutive gaps without a match. Dates and weekdays combine in all ways within forty years, so after
+this many gaps the expression names a time that never exists, such as half past two on the last Sunday of March.
+Searching the whole calendar would take half a second.
+"""
 
 
-def check_zone(name: str, field: str = "repeat.tz") -> str:
-    """Refuse what is not the name of a zone."""
+def check_zone(name: str) -> str:
+    """Refuse an unknown time zone."""
     try:
-        # To ask for the list of all zones would read every one of them.
+        # `available_timezones()` would read the file of every zone.
         if not _ZONE_NAME.fullmatch(name) or name.startswith(_NOT_ZONES):
             raise KeyError(name)
         zone_of(name)
     except (KeyError, ValueError, OSError):
         reason = f"{name[:64]!r} is not a time zone such as Europe/Berlin, America/New_York or UTC"
-        raise InvalidInput(reason, field) from None
+        raise InvalidInput(reason, "repeat.tz") from None
     return name
 
 
 class Stretch(Struct, gc=False):
-    """Some time without a change of the clocks, as far as it has been looked at."""
+    """A period without a clock change, as far as it has been explored."""
 
     start_s: int
     end_s: int
     offset: int
     is_over: bool = False
-    """Whether they change soon after its end."""
+    """Whether the clocks change soon after the end."""
 
 
 class Zone:
-    """Clocks on walls: local seconds (as in `core.cron`) for instants, and the other way round."""
+    """The clocks of a zone: converts between instants and local seconds (as in `core.cron`)."""
 
     def __init__(self, name: str) -> None:
         self._info = ZoneInfo(name)
         self._epoch = datetime(1970, 1, 1, tzinfo=self._info)
-        self._stretches: list[Stretch] = []
-        """By their starts. Whoever walks through the future of a zone leaves them to whoever comes after."""
+        self._stretches: list[Stretch] = []  # Ordered by start. Shared by all timetables of the zone.
 
     def stretch(self, at_s: int) -> Stretch | None:
-        """The time without a change that an instant lies in; None near a change."""
+        """The period without a clock change around an instant; None near a change."""
         place = bisect_right(self._stretches, at_s, key=_start_s)
         if place and at_s < (known := self._stretches[place - 1]).end_s:
             return known
@@ -89,7 +87,7 @@ class Zone:
         return found
 
     def reaches(self, stretch: Stretch, at_s: int) -> bool:
-        """Whether there is no change between the start of the stretch and an instant; it grows with the answer."""
+        """Whether no change lies between the start of the stretch and an instant. Extends the stretch as needed."""
         while stretch.end_s <= at_s and not stretch.is_over:
             if self.read(stretch.end_s + _STRIDE_S) == (stretch.offset, 0):
                 stretch.end_s += _STRIDE_S
@@ -98,7 +96,7 @@ class Zone:
         return at_s < stretch.end_s
 
     def text(self, at_s: int) -> str:
-        """What the clocks show at an instant, with the offset."""
+        """The local time at an instant, with the offset."""
         return datetime.fromtimestamp(at_s, self._info).isoformat()
 
     def offset(self, at_s: int) -> int:
@@ -106,16 +104,16 @@ class Zone:
         return self.read(at_s)[0]
 
     def read(self, at_s: int) -> tuple[int, int]:
-        """(offset, fold): the fold is 1 while clocks show for the second time what they showed before."""
+        """(offset, fold). The fold is 1 while the clocks show a local time for the second time."""
         moment = datetime.fromtimestamp(at_s, self._info)
         ahead = moment.utcoffset()
         assert ahead is not None, "every zone has an offset"
         return ahead.days * 86_400 + ahead.seconds, moment.fold
 
     def offsets(self, local_s: int) -> tuple[int, int]:
-        """The offsets before and after a change of the clocks that a local time belongs to; equal where none does.
+        """The offsets before and after the clock change at a local time; equal if there is no change.
 
-        The first is smaller for a time in a gap, and larger for one that comes twice.
+        The first is smaller for a time in a gap, and larger for a repeated time.
         """
         wall = self._epoch + timedelta(seconds=local_s)
         before, after = wall.utcoffset(), wall.replace(fold=1).utcoffset()
@@ -124,12 +122,12 @@ class Zone:
         return before.days * 86_400 + before.seconds, after.days * 86_400 + after.seconds
 
     def change_at(self, local_s: int) -> int:
-        """The instant of the change that a local time, which is in a gap or comes twice, belongs to."""
+        """The instant of the change at a local time that is in a gap or repeated."""
         before, after = self.offsets(local_s)
         return self.change_between(local_s - max(before, after), local_s - min(before, after))
 
     def change_between(self, early_s: int, late_s: int) -> int:
-        """The instant of the one change that is later than `early_s` and not later than `late_s`."""
+        """The instant of the only change later than `early_s` and not later than `late_s`."""
         before = self.offset(early_s)
         while late_s - early_s > 1:
             middle_s = (early_s + late_s) // 2
@@ -147,11 +145,11 @@ class Timetable:
         self._zone = zone
         self._after_gap = gap == "after"
         self._twice = not cron.names_hours if repeated is None else repeated == "twice"
+        # The stretch of the last answer. The next question usually continues there and needs no look at the zone.
         self._stretch: Stretch | None = None
-        """Where the last question led: who walks on from there need not look at the zone."""
 
     def after(self, at_s: int) -> tuple[int | None, int]:
-        """The first occurrence later than an instant (None beyond the calendar), and how many gaps were skipped."""
+        """The first occurrence later than an instant (None beyond the calendar), and the number of gaps skipped."""
         if at_s >= _LAST_S:
             return None, 0
         stretch = self._stretch
@@ -167,7 +165,7 @@ class Timetable:
         return self._near_change(at_s)
 
     def _near_change(self, at_s: int) -> tuple[int | None, int]:
-        """The same where the clocks change, or may."""
+        """`after` where the clocks change or may change."""
         offset, fold = self._zone.read(at_s)
         local_s = at_s + offset
         if self._twice or fold:
@@ -177,8 +175,9 @@ class Timetable:
         return self._from_local(local_s)
 
     def _in_repeated(self, local_s: int, fold: int) -> tuple[int | None, int]:
-        """Where clocks show something twice, at its first or second time: the next occurrence in there, if any, and
-        the local time after which to look otherwise."""
+        """In a period that the clocks show twice: the next occurrence inside it, if any, and otherwise the local time
+        after which to continue.
+        """
         before, after = self._zone.offsets(local_s)
         if before <= after:
             return None, local_s
@@ -209,9 +208,9 @@ class Timetable:
         return None, gaps
 
     def count(self, after_s: int, until_s: int) -> int:
-        """How many occurrences are later than `after_s`, and not later than `until_s`.
+        """The number of occurrences later than `after_s` and not later than `until_s`.
 
-        By arithmetic wherever the clocks do not change, so that a year of seconds costs no more than a year of days.
+        It is arithmetic except around clock changes, so a year of seconds costs no more than a year of days.
         """
         until_s = min(until_s, _LAST_S)
         total = 0
@@ -222,12 +221,12 @@ class Timetable:
         return total
 
     def _count_stretch(self, start_s: int, end_s: int) -> int:
-        """The same where the clocks change at most once."""
+        """`count` for a period with at most one change."""
         zone, count = self._zone, self._cron.count
         (before, fold), after = zone.read(start_s), zone.offset(end_s)
         local_s = start_s + before
         if fold and not self._twice:
-            # The rest of what is shown for the second time does not count.
+            # The rest of the repeated period does not count.
             first, second = zone.offsets(local_s)
             local_s = zone.change_at(local_s) + max(first, second) - 1
         if before == after:
@@ -242,11 +241,11 @@ class Timetable:
         return total + count(resumed_s - 1, end_s + after)
 
     def latest(self, after_s: int, until_s: int) -> int | None:
-        """The last occurrence that is later than `after_s` and not later than `until_s`."""
+        """The last occurrence later than `after_s` and not later than `until_s`."""
         found, _ = self.after(after_s)
         if found is None or found > until_s:
             return None
-        # From `known_s` an occurrence is in reach, from `beyond_s` none is: they close in on the last one.
+        # Invariant: an occurrence follows `known_s` in time, and none follows `beyond_s`.
         known_s, beyond_s = after_s, until_s
         while beyond_s - known_s > 1:
             middle_s = (known_s + beyond_s) // 2
@@ -263,16 +262,16 @@ _start_s = attrgetter("start_s")
 
 @lru_cache(maxsize=1_024)
 def zone_of(name: str) -> Zone:
-    """The zone of that name, which has been checked."""
+    """The zone with this name, which `check_zone` has accepted."""
     return Zone(name)
 
 
 @lru_cache(maxsize=4_096)
 def timetable_of(expression: str, zone: str, gap: Gap, repeated: Repeated | None) -> Timetable:
-    """The timetable of an expression and a zone, both of which have been checked."""
+    """The timetable of an expression and a zone, both already checked."""
     return Timetable(parse_cron(expression), zone_of(zone), gap, repeated)
 
 
 def local_text(at: int, zone: str) -> str:
-    """An instant as the clocks of a zone show it, to the second, with the offset."""
+    """An instant as local time in a zone, to the second, with the offset."""
     return zone_of(zone).text(at // 1_000)

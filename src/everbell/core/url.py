@@ -1,4 +1,4 @@
-"""URLs that can be delivered to, taken apart strictly: where parsers are known to disagree, a URL is refused."""
+"""Strict parsing of delivery URLs: a URL that parsers are known to read differently is refused."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from everbell.errors import InvalidInput
 
 URL_LENGTH_MAX = 8_192
 
-# The authority ends at the first of / ? #, whatever other parsers may see in it; an @ or a backslash is
-# refused.
+# The authority ends at the first of / ? #. An @ or a backslash in it is refused, because parsers disagree about them.
 _URL = re.compile(
     r"(?P<scheme>https?)://(?P<host>\[[0-9a-f:.]*\]|[^\[\]/?#@:\\]+)(?::(?P<port>[0-9]{1,5}))?(?P<target>[/?][!-~]*)?",
     re.ASCII | re.IGNORECASE,
@@ -23,11 +22,10 @@ _PORTS = {"http": 80, "https": 443}
 
 @lru_cache(maxsize=4_096)
 def split_url(url: str) -> tuple[str, str, int, str]:
-    """Scheme, host, port and target (path and query) of an http or https URL; raises `InvalidInput` for anything odd.
+    """Scheme, host, port and target (path and query) of an http or https URL. Raises `InvalidInput`.
 
-    The host is in lower case and ASCII (IDNA), an IPv6 address is without its brackets. Where parsers are
-    known to disagree (user names, backslashes, white space, numbers that are almost an address), the URL is
-    refused rather than guessed.
+    The host is in lower case and ASCII (IDNA); an IPv6 address has no brackets. User names, backslashes, white space
+    and numbers that are almost an address are refused.
     """
     if len(url) > URL_LENGTH_MAX:
         raise InvalidInput(f"the URL is longer than {URL_LENGTH_MAX} characters")
@@ -68,7 +66,7 @@ def _is_numeric(label: str) -> bool:
 
 
 def _ipv4(host: str) -> str:
-    # The C library reads 127.1, 0x7f.1 and 2130706433 as addresses. There is one way to write one here.
+    # The C library reads 127.1, 0x7f.1 and 2130706433 as addresses. Only four decimal numbers are accepted here.
     try:
         return str(IPv4Address(host))
     except AddressValueError:
@@ -76,6 +74,6 @@ def _ipv4(host: str) -> str:
 
 
 def authority_of(scheme: str, host: str, port: int) -> str:
-    """The `host` header: the port is named only where it is not the scheme's own."""
+    """The `host` header: the port is included only if it is not the scheme's default."""
     bracketed = f"[{host}]" if ":" in host else host
     return bracketed if port == _PORTS[scheme] else f"{bracketed}:{port}"

@@ -1,4 +1,4 @@
-"""What becomes of an event after an attempt: a pure function from event and outcome to the change to store."""
+"""The result of an attempt for its event: a pure function from event and outcome to the change to store."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from everbell.core.retry import Outcome, may_retry, pause_ms
 from everbell.core.tenant import Tenant
 
 
-class Ended(Struct, frozen=True, gc=False):
-    """The occurrence is over: delivered, or too late for another attempt."""
+class OccurrenceEnded(Struct, frozen=True, gc=False):
+    """The occurrence has ended: delivered, or too late for another attempt."""
 
     record: Record
     following: Event | None
 
 
 class Again(Struct, frozen=True, gc=False):
-    """Another attempt at `event.run_at`."""
+    """Another attempt follows at `event.run_at`."""
 
     event: Event
 
 
 class Dead(Struct, frozen=True, gc=False):
-    """No attempts are left, or the receiver said no for good."""
+    """No attempts are left, or the receiver refused permanently."""
 
     event: Event
 
 
-Verdict = Ended | Again | Dead
+Verdict = OccurrenceEnded | Again | Dead
 
 
 def verdict(
     event: Event, tenant: Tenant, outcome: Outcome, number: int, started_at: int, now: int, jitter: float
 ) -> Verdict:
-    """Judge attempt `number`, which began at `started_at` and is over now."""
+    """Judge attempt `number`, which started at `started_at` and ended now."""
     attempt = Attempt(number, started_at, max(now - started_at, 0), outcome.result, outcome.reason, outcome.code)
     attempts = with_attempt(event.attempts, attempt) if event.attempts else (attempt,)
     if outcome.result == "delivered":
@@ -56,7 +56,7 @@ def verdict(
 
 
 def delivered(event: Event, outcome: Outcome, number: int, started_at: int, now: int) -> Record:
-    """What is kept of an event that comes once and was delivered: the short way to what `verdict` says of it."""
+    """The record of a delivered event without recurrence. It equals the record that `verdict` makes, in less time."""
     took_ms = now - started_at if now > started_at else 0
     attempt = Attempt(number, started_at, took_ms, "delivered", outcome.reason, outcome.code)
     event_id = event.id
@@ -82,21 +82,21 @@ def delivered(event: Event, outcome: Outcome, number: int, started_at: int, now:
 
 
 def is_over(event: Event, now: int) -> bool:
-    """Whether no attempt may begin: it is too late, or its occurrences go their own ways."""
+    """Whether no attempt may start: the event is too late, or its occurrences run as events of their own."""
     if event.expires_ms is not None and now > event.due_at + event.expires_ms:
         return True
     return event.repeat is not None and (goes_apart(event) or missed(event, now) is not None)
 
 
-def sent_off(event: Event, now: int) -> Ended | None:
-    """What becomes of a recurring event whose occurrence goes its own way now; None where that is not so."""
+def sent_off(event: Event, now: int) -> OccurrenceEnded | None:
+    """Advance a recurring event when its occurrence becomes an event of its own; None if it does not."""
     if not goes_apart(event) or (event.expires_ms is not None and now > event.due_at + event.expires_ms):
         return None
     return None if missed(event, now) is not None else _ended(event, "delivered", now, 0, ())
 
 
-def expired(event: Event, now: int) -> Ended:
-    """The event was not begun in time."""
+def expired(event: Event, now: int) -> OccurrenceEnded:
+    """End an occurrence that did not start in time."""
     ahead = missed(event, now)
     if ahead is not None:
         return _missed(event, ahead, now)
@@ -104,22 +104,22 @@ def expired(event: Event, now: int) -> Ended:
     return _ended(event, "expired", now, event.attempt_count, event.attempts, reason)
 
 
-def _missed(event: Event, ahead: Jump, now: int) -> Ended:
-    """One or more occurrences came too late; one record tells of all of them."""
+def _missed(event: Event, ahead: Jump, now: int) -> OccurrenceEnded:
+    """One or more occurrences were too late; a single record covers all of them."""
     course = event.course or NOTHING_YET
     course = replace(course, late=course.late + ahead.steps)
     reason = "missed: it could not begin in time"
     if ahead.steps > 1:
         reason += f", nor could the {ahead.steps - 1} after it"
     record = record_of(event, "expired", now, event.attempt_count, event.attempts, reason, course)
-    return Ended(record, proceed(event, ahead, course))
+    return OccurrenceEnded(record, proceed(event, ahead, course))
 
 
 def _ended(
     event: Event, status: End, now: int, count: int, attempts: tuple[Attempt, ...], reason: str | None = None
-) -> Ended:
+) -> OccurrenceEnded:
     if event.repeat is None:
-        return Ended(record_of(event, status, now, count, attempts, reason), None)
+        return OccurrenceEnded(record_of(event, status, now, count, attempts, reason), None)
     course = event.course or NOTHING_YET
     if status == "delivered":
         course = replace(course, fired=course.fired + 1)
@@ -127,7 +127,7 @@ def _ended(
         course = replace(course, expired=course.expired + 1)
     began_at = attempts[0].started_at if attempts else now
     comes, course = following(event, course, began_at, now)
-    return Ended(record_of(event, status, now, count, attempts, reason, course), comes)
+    return OccurrenceEnded(record_of(event, status, now, count, attempts, reason, course), comes)
 
 
 def cancelled(event: Event, now: int) -> Record:
@@ -144,7 +144,7 @@ def record_of(
     reason: str | None = None,
     course: Course | None = None,
 ) -> Record:
-    """What is kept of the event: for a client-given id also a digest, to tell a repeated request from another event."""
+    """The record of an event. For a client-given id it has a digest, to recognise repeated requests."""
     return Record(
         event.id,
         event.tenant,

@@ -1,8 +1,8 @@
 """The near future in memory, in due order.
 
-Events are kept in buckets of one millisecond, and a heap holds the milliseconds: adding costs a dictionary look-up,
-and a herd at one instant is one bucket. A single timer is armed for the earliest bucket. It looks at the wall clock
-at least once a second, so a clock that steps is noticed.
+Events are kept in buckets of one millisecond, and a heap holds the milliseconds. So adding an event costs one
+dictionary look-up, and any number of events at one instant is one bucket. One timer is armed for the earliest bucket.
+It reads the wall clock at least once a second, so it notices a clock that was set.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from heapq import heappop, heappush
 from everbell.clock import Clock
 from everbell.engine.entry import Entry, Phase
 
+# The number of events that ring before other tasks run on the loop: a herd must not delay intake or outcomes.
 SLICE = 5_000
-"""How many events ring before others get a turn on the loop: a herd must not hold up intake or outcomes."""
 
 NEVER = 1 << 62
 
+# The agenda reads the clock this many times as often as the rest of the engine, while it has events.
 _LOOKS = 5
-"""How many times more often than the rest of the engine it looks at the clock, while something is near."""
 
 
 class Agenda:
@@ -32,11 +32,14 @@ class Agenda:
         self._look_again_s = watch_clock_s / _LOOKS
         self._buckets: dict[int, list[Entry]] = {}
         self._times: list[int] = []
+        # The bucket that is sorted, last event first, because a part of it has rung.
         self._sorted_at = NEVER
-        """The bucket that is in order, the last one first, because a part of it has rung."""
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._armed_for = NEVER
         self._stopped = False
+        self._is_ringing = False
+        # Callbacks for the time after the next ringing, by the object that waits.
+        self._waiting: dict[object, Callable[[], None]] = {}
 
     def add(self, entry: Entry) -> None:
         run_at = entry.event.run_at
@@ -52,7 +55,7 @@ class Agenda:
             self._arm(run_at)
 
     def add_all(self, entries: Sequence[Entry]) -> None:
-        """The same for many, of which those for the same time mostly come together."""
+        """Add many entries. Entries with the same time usually follow each other."""
         run_at = NEVER
         bucket: list[Entry] = []
         for entry in entries:
@@ -63,8 +66,25 @@ class Agenda:
                 run_at = entry.event.run_at
                 bucket = self._buckets[run_at]
 
+    def rings_before(self, entry: Entry) -> bool:
+        """Whether an entry that belongs before this one has not rung yet.
+
+        The agenda rings in order, so this is rare. The other entry came to memory late, from the store or after a
+        change, or many events are due and need several turns of the loop to ring.
+        """
+        if self._is_ringing or not self._times:
+            return self._is_ringing
+        first_at, run_at = self._times[0], entry.event.run_at
+        if first_at != run_at:
+            return first_at < run_at
+        return self._sorted_at != run_at or _order(self._buckets[run_at][-1]) < _order(entry)
+
+    def after_ringing(self, waiting: object, callback: Callable[[], None]) -> None:
+        """Call back after the next slice has rung, and only once for each `waiting` object."""
+        self._waiting[waiting] = callback
+
     def stop(self) -> None:
-        """Ring nothing more."""
+        """Stop ringing."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -84,15 +104,22 @@ class Agenda:
 
     def _wake(self) -> None:
         self._timer, self._armed_for = None, NEVER
-        self._ring_due(self._clock.now())
+        self._is_ringing = True
+        try:
+            self._ring_due(self._clock.now())
+        finally:
+            self._is_ringing = False
+        waiting, self._waiting = self._waiting, {}
+        for callback in waiting.values():
+            callback()
         if self._times and self._times[0] < self._armed_for:
             self._arm(self._times[0])
 
     def _ring_due(self, now: int) -> None:
-        """Ring a slice of what is due, the earliest first.
+        """Ring a slice of the due entries, earliest first.
 
-        What is left stays in its bucket, so that an entry that comes late takes its place there: events of a key that
-        had no room and went back to the store must not be passed by others that were in memory all the time.
+        The others stay in their bucket, where an entry that comes late takes its place. Events of a key that had no
+        room and went back to the store must not be overtaken by events that were in memory all the time.
         """
         left = SLICE
         while left and self._times and self._times[0] <= now:
@@ -107,7 +134,7 @@ class Agenda:
             if not bucket:
                 heappop(self._times)
                 del self._buckets[run_at]
-                self._sorted_at = NEVER  # Those that come late make a bucket of their own, in the order of coming.
+                self._sorted_at = NEVER  # Entries that come later make a new bucket, which is not sorted.
             for entry in reversed(ringing):
                 if entry.phase is Phase.AHEAD:
                     self._ring(entry)
@@ -115,4 +142,4 @@ class Agenda:
 
 def _order(entry: Entry) -> int:
     event = entry.event
-    return event.due_at << 56 | event.sequence  # `Event.order`, without two calls.
+    return event.due_at << 56 | event.sequence  # `Event.order`, without its two calls.

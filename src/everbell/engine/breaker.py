@@ -1,12 +1,12 @@
-"""The circuit breaker of a flow: a target that fails again and again is left alone for a while, then probed.
+"""The circuit breaker of a flow: after several failures in a row, a target gets no attempts for a while, then a probe.
 
     closed ── `failures` in a row ──► open ── the pause is over ──► probing ── a success ──► closed
                                         ▲                              │
                                         └────────── a failure ─────────┘
 
-While it is open nothing is attempted, so events wait without using up their attempts; a probe is one attempt, of
-whichever event is first. An answer that refuses an event for good is a sign of life. What was under way when it opened
-may still succeed, which closes it, too.
+While the breaker is open no attempt starts, so events wait without using up their attempts. A probe is one attempt of
+the first event in line. An answer that refuses an event permanently counts as a success, because the target is alive.
+Attempts that were in flight when the breaker opened may still succeed. That closes the breaker, too.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import Literal
 from everbell.core.retry import Outcome
 from everbell.core.tenant import BreakerPolicy
 
-State = Literal["closed", "open", "probing"]
+BreakerState = Literal["closed", "open", "probing"]
 
 _FAILURES = frozenset({"failed", "timeout", "lost"})
 
 
 class Breaker:
-    """Counts what comes of attempts. Whoever owns it waits out the pause and says `probe`."""
+    """Counts the outcomes of attempts. Its owner waits until the pause is over and calls `probe`."""
 
     __slots__ = ("failures", "policy", "state")
 
     def __init__(self, policy: BreakerPolicy) -> None:
         self.policy = policy
         self.failures = 0
-        self.state: State = "closed"
+        self.state: BreakerState = "closed"
 
-    def hear(self, outcome: Outcome) -> bool:
-        """What came of an attempt; whether that changes the state."""
+    def record(self, outcome: Outcome) -> bool:
+        """Count the outcome of an attempt. Returns whether the state changed."""
         before = self.state
         if outcome.result not in _FAILURES:
             self.failures = 0
@@ -44,5 +44,5 @@ class Breaker:
         return self.state != before
 
     def probe(self) -> None:
-        """The pause is over."""
+        """Allow one attempt, because the pause is over."""
         self.state = "probing"

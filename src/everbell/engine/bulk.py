@@ -1,46 +1,65 @@
-"""The same operation on every event that a search finds."""
+"""The same request for every event that a search finds."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
+from everbell.clock import Clock
 from everbell.core.event import Event
+from everbell.core.request import Ask, Request
 from everbell.core.time import DURATION_MAX_MS
-from everbell.engine.port import Seen
+from everbell.engine.requests import Cancel, CancelMatching, Find, Redrive, RedriveMatching
+from everbell.engine.seen import Seen
 from everbell.errors import Conflict, NotFound
 from everbell.stores.port import Filter
 
-_AT_A_TIME = 500
+_PAGE_EVENTS = 500
 
-Find = Callable[[Filter, str | None, int], Awaitable[tuple[list[Seen], str | None]]]
-Act = Callable[[Event], Awaitable[Seen]]
+RequestFor = Callable[[Event], Request[Seen]]
 Which = Callable[[Event], bool]
-Redrive = Callable[[str, str, int], Awaitable[Seen]]
-"""Given a tenant, an id and a delay in milliseconds."""
 
 
-async def in_bulk(find: Find, filter: Filter, act: Act, which: Which = lambda event: True) -> int:
-    """Act on all that match, some at a time; returns how many it was done to. Who ended meanwhile does not count."""
-    done, cursor = await on_page(find, filter, None, _AT_A_TIME, act, which)
+async def cancel_matching(ask: Ask, request: CancelMatching) -> int:
+    """Cancel all events that match."""
+    tenant = request.filter.tenant
+    return await _on_all(ask, request.filter, lambda event: Cancel(tenant, event.id))
+
+
+async def redrive_matching(ask: Ask, clock: Clock, request: RedriveMatching) -> int:
+    """Redrive all dead events that match, together or at a rate."""
+    tenant, delay_ms, now = request.filter.tenant, spread(request.per_s), clock.now()
+    # An event that dies again is left out. Otherwise the search might never end.
+    return await _on_all(
+        ask, request.filter, lambda event: Redrive(tenant, event.id, delay_ms()), lambda event: event.run_at <= now
+    )
+
+
+async def _on_all(ask: Ask, filter: Filter, request_for: RequestFor, which: Which = lambda event: True) -> int:
+    done, cursor = await on_page(ask, filter, None, _PAGE_EVENTS, request_for, which)
     while cursor is not None:
-        more, cursor = await on_page(find, filter, cursor, _AT_A_TIME, act, which)
+        more, cursor = await on_page(ask, filter, cursor, _PAGE_EVENTS, request_for, which)
         done += more
     return done
 
 
 async def on_page(
-    find: Find, filter: Filter, cursor: str | None, limit: int, act: Act, which: Which = lambda event: True
+    ask: Ask,
+    filter: Filter,
+    cursor: str | None,
+    limit: int,
+    request_for: RequestFor,
+    which: Which = lambda event: True,
 ) -> tuple[int, str | None]:
-    """The same for one page of the search, with the cursor of the next.
+    """Send a request for each event on one page of a search. Returns the number of changed events and the next cursor.
 
-    For what takes events out of the search: what stays in it, further on, would be found and done again, unless
-    `which` knows it.
+    The request must change each event so that the search no longer finds it, or `which` must leave the event out.
+    Otherwise a later page finds the event again.
     """
-    found, cursor = await find(filter, cursor, limit)
-    events = [seen.event for seen in found if isinstance(seen.event, Event) and which(seen.event)]
+    found, cursor = await ask(Find(filter, cursor, limit))
+    requests = [request_for(seen.live) for seen in found if seen.live is not None and which(seen.live)]
     done = 0
-    for result in await asyncio.gather(*map(act, events), return_exceptions=True):
+    for result in await asyncio.gather(*map(ask, requests), return_exceptions=True):
         if isinstance(result, Seen):
             done += 1
         elif not isinstance(result, (NotFound, Conflict)):
@@ -49,18 +68,13 @@ async def on_page(
 
 
 def spread(per_s: float | None) -> Callable[[], int]:
-    """Delays in milliseconds, one for each event in turn, so that they come at a rate; None: all at once."""
+    """A function that returns the delay of the next event in milliseconds, for events at a rate. None: no delays."""
     taken = 0
 
     def delay_ms() -> int:
         nonlocal taken
         taken += 1
-        # However small the rate is: an event has to be due within the calendar.
+        # Even with a tiny rate, an event must be due within the calendar.
         return 0 if per_s is None else int(min((taken - 1) * 1_000 / per_s, DURATION_MAX_MS))
 
     return delay_ms
-
-
-def died_by(at: int) -> Which:
-    """Those that were dead then. Who redrives all must not find again what dies again meanwhile, for ever."""
-    return lambda event: event.run_at <= at

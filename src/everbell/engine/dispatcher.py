@@ -1,9 +1,9 @@
-"""Who may start an attempt now: fair between tenants, capped per target.
+"""The dispatcher starts attempts: fair between tenants, with a cap for each target.
 
-Tenants take turns, and within a tenant its flows do; a turn starts at most `QUANTUM` attempts. A flow at its cap is
-out of the ring until one of its attempts is settled, so a slow target costs the others nothing. A flow that has used
-up its pace, or whose breaker is open, has a cap of nothing until a timer says otherwise; one that is paused, until it
-is resumed.
+Tenants take turns, and the flows of a tenant take turns within the tenant's turn. A turn starts at most `QUANTUM`
+attempts. A flow at its cap leaves the ring until one of its attempts is settled, so a slow target costs other targets
+nothing. A flow has a cap of 0 while it is paused, while its breaker is open, and after it has used up its rate. A timer
+ends the last two.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 from everbell.channels.port import Delivery
 from everbell.clock import Clock
@@ -22,47 +22,66 @@ from everbell.engine.agenda import NEVER
 from everbell.engine.breaker import Breaker
 from everbell.engine.entry import Entry, Phase
 from everbell.engine.flow import Flow
-from everbell.engine.pace import Pace
+from everbell.engine.token_bucket import TokenBucket
 
 _log = logging.getLogger("everbell.engine")
 
 QUANTUM = 64
+# The number of attempts that start before other tasks run on the loop.
 SLICE = 512
-"""How many attempts start before others get a turn on the loop."""
+# If this many attempts are settled together, the next attempts start immediately: a handler that does not wait would
+# otherwise need a turn of the loop for every few events. If fewer are settled, the next attempts share the next turn.
 AT_ONCE = 16
-"""When so many attempts are settled together, the next ones start at once: whoever settles quickly, as a handler does
-that does not wait, would need a turn of the loop for each few. Settled one by one, they share the next turn."""
+
+
+class AttemptListeners(NamedTuple):
+    """The functions that the dispatcher calls about attempts. The defaults do nothing."""
+
+    settled: Callable[[Sequence[Entry], Outcome], None] = lambda entries, outcome: None
+    expired: Callable[[Entry], None] = lambda entry: None
+    """Called instead of an attempt when the entry is no longer worth delivering."""
+    given_back: Callable[[Entry], bool] = lambda entry: True
+    """Called when an attempt did not take place. Returns whether this node shall attempt the entry again."""
+    started: Callable[[int, int], None] = lambda late_ms, count: None
+    """Called with the lateness of first attempts, and the number of attempts that started with it."""
+    recall: Callable[[Entry], bool] = lambda entry: False
+    """Takes an entry back from a channel in which it waits for a worker. Returns False if it does not wait there."""
 
 
 class Dispatcher:
     """Starts attempts for entries that are ready, and takes their outcomes back."""
 
-    def __init__(self, clock: Clock, epochs: Mapping[int, int], in_flight_max: int) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        epochs: Mapping[int, int],
+        in_flight_max: int,
+        listeners: AttemptListeners,
+    ) -> None:
         self.epochs = epochs
         self.in_flight = 0
-        self.lease_until_ms = NEVER
-        """On the clock of elapsed time: no attempt begins after this, for another node may own everything by then."""
-        self.on_settled: Callable[[Sequence[Entry], Outcome], None] = lambda entries, outcome: None
-        self.on_given_back: Callable[[Entry], bool] = lambda entry: True
-        """Returns whether an entry whose attempt did not take place is to be attempted here again."""
-        self.on_expired: Callable[[Entry], None] = lambda entry: None
-        self.recall: Callable[[Entry], bool] = lambda entry: False
-        """Takes back an entry that was handed to a channel and waits there for a worker, if it does."""
-        self.on_lease_over: Callable[[], None] = lambda: None
-        self.on_begun: Callable[[int, int], None] = lambda late_ms, count: None
-        """Told how late how many first attempts began."""
+        self.on_settled, self._on_expired, self._on_given_back, self._on_started, self._recall = listeners
         self._clock = clock
         self._in_flight_max = in_flight_max
+        self._lease_until_ms = NEVER
+        self._on_lease_over: Callable[[], None] = lambda: None
         self._ring: deque[str] = deque()
         self._flows: dict[str, deque[Flow]] = {}
         self._pumping = False
-        self._left = 0
-        """How many more attempts may start in this turn of the loop."""
+        # The number of attempts that may still start in this turn of the loop.
+        self._slice_left = 0
         self._stopped = False
         self._drained: asyncio.Event | None = None
 
+    def limit(self, lease_until_ms: int, on_over: Callable[[], None]) -> None:
+        """Start no attempt after this time, on the clock of elapsed time: another node may own all partitions by then.
+
+        `on_over` is called when an attempt is refused for that reason.
+        """
+        self._lease_until_ms, self._on_lease_over = lease_until_ms, on_over
+
     def enqueue(self, entry: Entry) -> None:
-        """The entry is due and its turn in its key has come."""
+        """Start an attempt of the entry as soon as its flow may. The entry is due, and it is the first of its key."""
         flow = entry.flow
         flow.ready.append(entry)
         if not flow.in_ring and flow.in_flight < flow.cap:
@@ -70,43 +89,43 @@ class Dispatcher:
             self._pump_soon()
 
     def resume(self, flow: Flow) -> None:
-        """The flow may be able to start more than it could."""
+        """Start more attempts of the flow if its cap allows it now."""
         if flow.ready and not flow.in_ring and flow.in_flight < flow.cap:
             self._enter_ring(flow)
             self._pump_soon()
 
     def withdraw(self, entry: Entry) -> bool:
-        """Take back an entry that waits for a slot of its target, or for a worker; False when it does not."""
+        """Take back an entry that waits for a slot of its target or for a worker. Returns False if it does not wait."""
         try:
             entry.flow.ready.remove(entry)
         except ValueError:
-            return self.recall(entry)
+            return self._recall(entry)
         return True
 
     def begin_all(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
-        """Start attempts, unless there is nothing to deliver any more."""
-        entries = cast("Sequence[Entry]", deliveries)  # What channels have is what they were given.
+        """Start the attempts that are still wanted, and return them."""
+        entries = cast("Sequence[Entry]", deliveries)  # A channel returns the deliveries that it was given.
         if self._stopped:
             return ()
-        if self._clock.elapsed_ms() >= self.lease_until_ms:
-            self.on_lease_over()
+        if self._clock.elapsed_ms() >= self._lease_until_ms:
+            self._on_lease_over()
             return ()
-        now, ready, under_way = self._clock.now(), Phase.READY, Phase.UNDER_WAY
+        now, ready, under_way = self._clock.now(), Phase.READY, Phase.IN_FLIGHT
         begun: list[Entry] = []
         for entry in entries:
             event, flow = entry.event, entry.flow
             if entry.phase is not ready:
                 continue
             if flow.breaker is not None and flow.in_flight >= flow.cap:
-                # A worker asks for what was handed to its queue before the breaker opened.
+                # A worker leased an entry that was in its queue before the breaker opened.
                 flow.ready.append(entry)
                 continue
             if (event.expires_ms is not None or event.repeat is not None) and is_over(event, now):
-                self.on_expired(entry)
+                self._on_expired(entry)
                 continue
             entry.phase = under_way
             entry.started_at = now
-            entry.under_way = True
+            entry.in_flight = True
             flow.in_flight += 1
             begun.append(entry)
         self.in_flight += len(begun)
@@ -114,18 +133,18 @@ class Dispatcher:
         return begun
 
     def settle_all(self, deliveries: Sequence[Delivery], outcome: Outcome) -> None:
-        """Attempts are over, with the same outcome."""
+        """End attempts that have the same outcome."""
         entries = cast("Sequence[Entry]", deliveries)
         heard = None
         for entry in entries:
-            assert entry.under_way, "an attempt is settled once"
+            assert entry.in_flight, "an attempt is settled once"
             flow = entry.flow
-            entry.under_way = False
+            entry.in_flight = False
             flow.in_flight -= 1
-            # Many events in one request that failed are one failure.
+            # If a request with many events fails, the breaker counts one failure.
             if flow.breaker is not None and flow is not heard and entry.is_judged:
                 heard = flow
-                self._hear(flow, flow.breaker, outcome)
+                self._record_outcome(flow, flow.breaker, outcome)
             if flow.ready and not flow.in_ring:
                 self._enter_ring(flow)
         self.in_flight -= len(entries)
@@ -139,25 +158,25 @@ class Dispatcher:
             self._drained.set()
 
     def give_back(self, entry: Entry) -> None:
-        """The attempt did not take place: the entry is ready again, unless it was cancelled meanwhile."""
-        if entry.doomed:
+        """Undo the start of an attempt that did not take place. The entry is ready again, unless it was cancelled."""
+        if entry.is_cancelled:
             self.settle_all((entry,), Outcome("lost"))
             return
-        entry.under_way = False
+        entry.in_flight = False
         entry.phase = Phase.READY
         entry.flow.in_flight -= 1
         self.in_flight -= 1
-        if self.on_given_back(entry):
+        if self._on_given_back(entry):
             self.enqueue(entry)
         if self._drained is not None and self.in_flight == 0:
             self._drained.set()
 
     def halt(self) -> None:
-        """Start nothing more."""
+        """Start no more attempts."""
         self._stopped = True
 
     async def stop(self, deadline_s: float) -> bool:
-        """Start nothing more and wait for what is under way; False when the deadline passed first."""
+        """Start no more attempts, and wait for those in flight. Returns False if the deadline passed first."""
         self.halt()
         if self.in_flight:
             self._drained = asyncio.Event()
@@ -167,11 +186,11 @@ class Dispatcher:
                 return False
         return True
 
-    def _hear(self, flow: Flow, breaker: Breaker, outcome: Outcome) -> None:
+    def _record_outcome(self, flow: Flow, breaker: Breaker, outcome: Outcome) -> None:
         was_probing = breaker.state == "probing"
-        if not breaker.hear(outcome):
+        if not breaker.record(outcome):
             return
-        flow.recap()
+        flow.update_cap()
         if breaker.state == "closed":
             _log.warning("tenant %s: %s works again", flow.tenant.name, flow.group)
             return
@@ -189,32 +208,32 @@ class Dispatcher:
     def _probe(self, flow: Flow, breaker: Breaker) -> None:
         if flow.breaker is breaker and breaker.state == "open":
             breaker.probe()
-            flow.recap()
+            flow.update_cap()
             self.resume(flow)
 
-    def _wait_for_pace(self, flow: Flow, pace: Pace) -> None:
-        flow.spent = True
-        flow.recap()
+    def _wait_for_pace(self, flow: Flow, pace: TokenBucket) -> None:
+        flow.throttled = True
+        flow.update_cap()
         asyncio.get_running_loop().call_later(pace.wait_ms / 1_000, self._go_on, flow)
 
     def _go_on(self, flow: Flow) -> None:
-        flow.spent = False
-        flow.recap()
+        flow.throttled = False
+        flow.update_cap()
         self.resume(flow)
 
     def _note_lateness(self, begun: Sequence[Entry], now: int) -> None:
-        """Those that were due at the same time, as most of a batch are, are told together."""
+        """Report how late first attempts started, in one call for consecutive entries with the same time."""
         run_at, count = 0, 0
         for entry in begun:
             if entry.attempt != 1:
                 continue
             if entry.event.run_at != run_at:
                 if count:
-                    self.on_begun(now - run_at, count)
+                    self._on_started(now - run_at, count)
                 run_at, count = entry.event.run_at, 0
             count += 1
         if count:
-            self.on_begun(now - run_at, count)
+            self._on_started(now - run_at, count)
 
     def _enter_ring(self, flow: Flow) -> None:
         flow.in_ring = True
@@ -229,30 +248,35 @@ class Dispatcher:
     def _pump_soon(self) -> None:
         if not self._pumping:
             self._pumping = True
-            asyncio.get_running_loop().call_soon(self._pump_anew)
+            asyncio.get_running_loop().call_soon(self._pump_slice)
 
-    def _pump_anew(self) -> None:
-        self._left = SLICE
+    def _pump_slice(self) -> None:
+        self._slice_left = SLICE
         self._pump()
 
     def _pump(self) -> None:
         self._pumping = True
-        while self._ring and self._left > 0 and self.in_flight < self._in_flight_max and not self._stopped:
-            self._left -= self._turn(self._ring[0])
+        while self._ring and self._slice_left > 0 and self.in_flight < self._in_flight_max and not self._stopped:
+            self._slice_left -= self._turn(self._ring[0])
         self._pumping = False
         if self._ring and self.in_flight < self._in_flight_max and not self._stopped:
             self._pump_soon()
 
     def _turn(self, name: str) -> int:
-        """One turn of one tenant; returns how many entries it used up."""
+        """Run one turn of one tenant. Returns the number of entries that it used up."""
         flows = self._flows[name]
         flow = flows.popleft()
         batch = self._take(flow)
         if batch:
             flow.channel.start(batch)
-        if flow.pace is not None and flow.ready and not flow.spent and not flow.pace.allows(self._clock.elapsed_ms()):
+        if (
+            flow.pace is not None
+            and flow.ready
+            and not flow.throttled
+            and not flow.pace.allows(self._clock.elapsed_ms())
+        ):
             self._wait_for_pace(flow, flow.pace)
-        # Asked after the start: what has expired takes no slot, and nobody would come back for the others.
+        # Checked after the start: an expired entry takes no slot, so no later settlement would bring the flow back.
         if flow.ready and flow.in_flight < flow.cap:
             flows.append(flow)
         else:
@@ -265,7 +289,7 @@ class Dispatcher:
         return len(batch) or 1
 
     def _take(self, flow: Flow) -> list[Entry]:
-        """The next ready entries of the flow, those that are gone dropped."""
+        """Take the next ready entries of the flow, and drop entries that are no longer ready."""
         batch: list[Entry] = []
         room = min(max(QUANTUM, flow.tenant.batch), flow.cap - flow.in_flight, self._in_flight_max - self.in_flight)
         ready, pace, is_ready = flow.ready, flow.pace, Phase.READY

@@ -1,47 +1,50 @@
 """The engine of one node: the parts of this package, put together.
 
-    Intake ──► Scribe ──► Store                 Outcomes ──► Scribe
+    Intake ──► StoreWriter ──► Store            Outcomes ──► StoreWriter
                  │                                  ▲
-               Floor ◄── Loader                     │
+            WorkingSet ◄── Loader                   │
                  │                                  │
                Agenda ──► Lanes ──► Dispatcher ──► Channel
 
-Clock, randomness, store and channels come from outside, so the same engine runs in production, in tests on virtual
-time and in a simulation.
+The caller passes clock, randomness, store and channels, so the same engine runs in production, in tests on virtual time
+and in a simulation.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
 from everbell.channels.nowhere import NowhereChannel
 from everbell.channels.port import Channel
 from everbell.channels.queue import QueueChannel
-from everbell.channels.traced import TracedChannel
 from everbell.clock import Clock
 from everbell.core.ids import Slices
+from everbell.core.request import Handlers, Request
 from everbell.core.tenant import Tenants
 from everbell.engine.agenda import Agenda
-from everbell.engine.dispatcher import Dispatcher
+from everbell.engine.dispatcher import AttemptListeners, Dispatcher
 from everbell.engine.entry import Entry, Phase, until_settled
-from everbell.engine.floor import Floor
 from everbell.engine.flow import Budget
 from everbell.engine.intake import Intake
-from everbell.engine.lanes import Lanes
 from everbell.engine.leases import Leases
 from everbell.engine.loader import Loader
 from everbell.engine.meter import Meter
 from everbell.engine.operations import Operations
+from everbell.engine.ordering import Lanes
 from everbell.engine.outcomes import Outcomes
 from everbell.engine.partition import Partition
-from everbell.engine.pauses import Pauses
+from everbell.engine.pauses import Pauses, recall
 from everbell.engine.quotas import Quotas
-from everbell.engine.scribe import Scribe, failing
+from everbell.engine.request_routes import EngineRequest
+from everbell.engine.traced_channel import TracedChannel
+from everbell.engine.working_set import MemoryListeners, WorkingSet
+from everbell.engine.writer import StoreWriter, failing
 from everbell.entropy import Entropy
 from everbell.errors import EverbellError, StoreError, StoreUnavailable
 from everbell.stores.port import Counts, Store
@@ -51,32 +54,33 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("everbell.engine")
 
+A = TypeVar("A")
+
 _SWEEP_RECORDS = 2_000
 _SWEEP_S = 30.0
 _COUNT_S = 10.0
-_TICK_S_LEFT = 0.1
-"""While lines wait to be set going after a start."""
+# The time between ticks while orphaned lines wait to start.
+_ORPHANS_TICK_S = 0.1
 
 
 class EngineSettings(Struct, frozen=True):
     """The caps of one engine."""
 
     memory_bytes: int = 128 * 1024 * 1024
-    """What events in memory may take: the near future, what is due and what is under way."""
+    """The bytes that events in memory may use: the near future, due events and attempts in flight."""
     lookahead_ms: int = 5_000
     """How far ahead the loader reads."""
     page_events: int = 500
     in_flight: int = 4_096
-    """Attempts under way at a time, over all targets."""
+    """The number of attempts in flight at a time, over all targets."""
     watch_clock_s: float = 5.0
-    """How often, at least, to look whether somebody has set the clock; on virtual time nobody does."""
+    """The longest time between two reads of the wall clock, to notice that it was set."""
     drain_s: float = 10.0
-    """How long a stop waits for attempts that are under way."""
+    """How long a stop waits for attempts in flight."""
 
 
 class Engine:
-    """Everything between a checked draft and a recorded end: `await Engine.start(…)`, then `operations`, then
-    `stop`."""
+    """The life of events, from a checked draft to a recorded end. Use `Engine.start`, `ask`, then `stop`."""
 
     def __init__(
         self,
@@ -88,50 +92,57 @@ class Engine:
         entropy: Entropy,
         settings: EngineSettings,
         on_broken: Callable[[BaseException], None],
+        tracing: Tracing | None = None,
     ) -> None:
         self.store = store
         self.tenants = tenants
         self.epochs: dict[int, int] = {}
-        """The partitions that are owned here, each with its epoch."""
+        """The partitions that this node owns, each with its epoch."""
         self.meter = Meter()
         self.broken: BaseException | None = None
         self._clock = clock
         self._channels: dict[str, Channel] = {**channels, "queue": queues}
+        if tracing is not None:
+            self._channels = {scheme: TracedChannel(each, tracing, clock) for scheme, each in self._channels.items()}
         self._queues = queues
         self._nowhere = NowhereChannel()
         self._settings = settings
         self._on_broken = on_broken
         self._partitions = partitions = [Partition(index) for index in range(store.partitions)]
         self._owned: list[Partition] = []
-        self._scribe = scribe = Scribe(store, self.epochs, self._broke, self.drop)
+        self._writer = writer = StoreWriter(store, self.epochs, self._broke, self.drop)
         self._agenda = Agenda(clock, self._ring, settings.watch_clock_s)
-        self.dispatcher = Dispatcher(clock, self.epochs, settings.in_flight)
-        budget = Budget(settings.memory_bytes)
-        self.floor = floor = Floor(
-            partitions, budget, self._agenda, self.dispatcher, tenants, self._channel_for, self._near_at
+        attempts = AttemptListeners(
+            # The outcomes need the dispatcher, so they are built after it.
+            settled=lambda entries, outcome: self._outcomes.settled(entries, outcome),
+            expired=lambda entry: self._outcomes.expired(entry),
+            given_back=self._given_back,
+            started=self.meter.count_started,
+            recall=partial(recall, queues),
         )
-        self._lanes = Lanes(store, clock, scribe, self.dispatcher, floor, partitions)
-        self._loader = Loader(store, clock, partitions, self._owned, floor, settings.lookahead_ms, settings.page_events)
-        self._outcomes = outcomes = Outcomes(clock, entropy, scribe, floor, self._lanes, self.meter)
+        self.dispatcher = Dispatcher(clock, self.epochs, settings.in_flight, attempts)
+        budget = Budget(settings.memory_bytes)
+        listeners = MemoryListeners(writer.wake, self._tick_for, lambda: self.pauses.trim_soon())
+        self.memory = memory = WorkingSet(
+            partitions, budget, self._agenda, self.dispatcher, tenants, self._channel_for, self._near_at, listeners
+        )
+        self._lanes = Lanes(store, clock, writer, self.dispatcher, memory, self._agenda, partitions)
+        self._loader = Loader(
+            store, clock, partitions, self._owned, memory, settings.lookahead_ms, settings.page_events
+        )
         quotas = Quotas(tenants, clock, store.counts)
         self._intake = intake = Intake(
-            clock, entropy, scribe, floor, self.meter, partitions, quotas, takes_parcels=store.takes_parcels
+            clock, entropy, writer, memory, self.meter, partitions, quotas, store.row_maker, tracing
         )
-        self.leases = Leases(queues, scribe, outcomes.flush)
-        self.operations = Operations(
-            store, clock, entropy, tenants, partitions, floor, intake, scribe, self._lanes, self.meter
+        self._outcomes = outcomes = Outcomes(clock, entropy, writer, memory, self._lanes, self.meter, intake)
+        self._operations = operations = Operations(
+            store, clock, entropy, tenants, partitions, memory, intake, writer, self._lanes, self.meter, self.ask
         )
-        self.pauses = Pauses(clock, floor, self._lanes, self.dispatcher, queues)
-        self.dispatcher.on_settled = outcomes.settled
-        self.dispatcher.on_expired = outcomes.expired
-        self.dispatcher.on_given_back = self._given_back
-        outcomes.place_beside = intake.place_beside
-        outcomes.place_letter = intake.place_letter
-        self.dispatcher.on_begun = self.meter.began
-        floor.on_room = scribe.nudge
-        floor.on_early = self._tick_for
+        leases = Leases(queues, writer, outcomes.flush)
+        self._handlers = Handlers(*operations.handlers(), *leases.handlers(), complete=EngineRequest)
+        self.pauses = Pauses(clock, memory, self._lanes, self.dispatcher, queues)
         self.counts: Mapping[str, Counts] = {}
-        """How many events each tenant has, as of the last look: some seconds old."""
+        """The number of events of each tenant, some seconds old."""
         self._counted_at = 0
         self._ticker: asyncio.TimerHandle | None = None
         self._swept_at = clock.now()
@@ -149,31 +160,33 @@ class Engine:
         epochs: Mapping[int, int] | None = None,
         tracing: Tracing | None = None,
     ) -> Engine:
-        """Start with the partitions of `epochs`; without it the engine is alone, and takes all there are.
+        """Start with the partitions of `epochs`. Without it the engine is the only node, and takes all partitions.
 
-        `channels` are by the scheme of their targets. `tracing` makes spans of what is scheduled and attempted.
+        The keys of `channels` are the schemes of their targets. `tracing` makes spans for schedules and attempts.
         """
         settings = settings or EngineSettings()
         queues = QueueChannel(clock)
         broken = on_broken or (lambda error: None)
-        engine = cls(store, channels, queues, tenants, clock, entropy, settings, broken)
-        if tracing is not None:
-            engine._trace(tracing)
-        engine._scribe.start(engine._loader.next_read, lambda: bool(engine.floor.starved), engine._outcomes.flush)
+        engine = cls(store, channels, queues, tenants, clock, entropy, settings, broken, tracing)
+        engine._writer.start(engine._loader.next_read, lambda: bool(engine.memory.starved), engine._outcomes.flush)
         try:
             await engine.take(dict.fromkeys(range(store.partitions), store.epoch + 1) if epochs is None else epochs)
         except BaseException:
-            await engine._scribe.stop()
+            await engine._writer.stop()
             raise
         engine._tick()
         return engine
 
-    async def take(self, epochs: Mapping[int, int], *, quiet_ms: int = 0) -> None:
-        """Own these partitions from now on: raise the fence, learn which keys are blocked, and go.
+    def ask(self, request: Request[A], /) -> Awaitable[A]:
+        """Answer an `EngineRequest`."""
+        return self._handlers.ask(request)
 
-        For `quiet_ms` the last owner may still be sending what is due already, or is due by its clock: so long, a key
-        that has such an event waits. Raises `Fenced` when somebody took one of them under a higher epoch, and
-        `StoreUnavailable`; then none is taken.
+    async def take(self, epochs: Mapping[int, int], *, quiet_ms: int = 0) -> None:
+        """Take partitions: raise the fence, read which keys are blocked, and start to load events.
+
+        For `quiet_ms` the last owner may still be sending events that are due, or due by its clock. A key with such an
+        event waits for that time. Raises `Fenced` if another node took a partition under a higher epoch, and
+        `StoreUnavailable`. Then no partition is taken.
         """
         if not epochs:
             return
@@ -189,14 +202,15 @@ class Engine:
                     await self._lanes.recover(index)
             except EverbellError as refused:
                 if sequence is not None and isinstance(refused, StoreUnavailable):
-                    raise  # The scribe tries again: the same fence cannot be raised twice.
+                    raise  # The store writer retries the operation: the same fence cannot be raised twice.
                 if not taken.done():
                     taken.set_exception(refused)
                 if sequence is not None:
-                    raise  # It ends the engine: what was taken could never be taken again, and would run nowhere.
+                    # This ends the engine: the fence is raised, so no try could take these partitions again.
+                    raise
                 return
             if taken.done():
-                return  # Whoever wanted them is gone.
+                return  # The caller was cancelled.
             now = self._clock.now()
             quiet_until_ms = self._clock.elapsed_ms() + quiet_ms if quiet_ms else 0
             for index, epoch in epochs.items():
@@ -206,88 +220,84 @@ class Engine:
             self._own()
             taken.set_result(None)
 
-        self._outcomes.flush()  # Of the last time they were here: it is stored or refused before anything is read.
-        self._scribe.read(operation, failing(taken))
+        # Outcomes from the last time that this node owned the partitions are stored or refused before the first read.
+        self._outcomes.flush()
+        self._writer.read(operation, failing(taken))
         await taken
 
     async def release(self, partitions: Collection[int], deadline_s: float) -> bool:
-        """Let go of partitions: start nothing more of them, wait for what is under way, store what came of it.
+        """Give up partitions: start no more of their attempts, wait for those in flight, and store the outcomes.
 
-        Returns whether all of it ended in time. In any case nothing of them is written after this.
+        Returns whether all attempts ended in time. In any case this node writes nothing to the partitions afterwards.
         """
         leaving = frozenset(partitions).intersection(self.epochs)
         sending = self._lanes.sending(leaving)
         self._close(leaving)
         busy = []
-        for entry in self.floor.of_partitions(leaving):
-            if entry.under_way or entry.phase is Phase.SETTLING:
+        for entry in self.memory.of_partitions(leaving):
+            if entry.in_flight or entry.phase is Phase.SETTLING:
                 busy.append(until_settled(entry))
             else:
-                self.floor.forget(entry)
+                self.memory.forget(entry)
         try:
             async with asyncio.timeout(deadline_s):
                 await asyncio.gather(*busy)
                 for entry in sending:
-                    while entry.under_way:  # It was cancelled, and its request is on its way all the same.
+                    while entry.in_flight:  # The event was cancelled, but its request is still in flight.
                         await until_settled(entry)
                 self._outcomes.flush()
-                await self._scribe.caught_up()
+                await self._writer.caught_up()
         except TimeoutError:
             pass
-        left = self.floor.of_partitions(leaving)
+        left = self.memory.of_partitions(leaving)
         self.drop(leaving)
-        return not left and not any(entry.under_way for entry in sending)
+        return not left and not any(entry.in_flight for entry in sending)
 
     def busy(self, partitions: Container[int]) -> set[int]:
-        """Those of the partitions that have something under way."""
-        entries = [*self.floor.of_partitions(partitions), *self._lanes.sending(partitions)]
-        return {entry.event.partition for entry in entries if entry.under_way or entry.phase is Phase.SETTLING}
-
-    def _trace(self, tracing: Tracing) -> None:
-        """Make spans; before the first partition is taken, for flows keep their channels."""
-        self._intake.tracing = tracing
-        self._channels = {
-            scheme: TracedChannel(channel, tracing, self._clock) for scheme, channel in self._channels.items()
-        }
+        """The partitions that have attempts in flight or changes that are being stored."""
+        entries = [*self.memory.of_partitions(partitions), *self._lanes.sending(partitions)]
+        return {entry.event.partition for entry in entries if entry.in_flight or entry.phase is Phase.SETTLING}
 
     def slice_tenants(self, slices: Slices) -> None:
-        """Some tenants have partitions of their own from now on."""
+        """Reserve partitions for some tenants."""
         self._intake.slices = slices
 
     def adopt(self, tenant: str) -> None:
-        """The tenant has another policy: what is in memory goes by it from now on, too."""
-        self.floor.adopt(tenant)
+        """Apply the new policy of a tenant to its events in memory."""
+        self.memory.adopt(tenant)
 
     def drop(self, partitions: Iterable[int]) -> None:
-        """Let go of partitions at once: others own them. What is under way is attempted again there."""
+        """Drop partitions that other nodes own now. The new owners repeat the attempts in flight."""
         lost = frozenset(partitions).intersection(self.epochs)
         if not lost:
             return
         self._close(lost)
-        for entry in self.floor.of_partitions(lost):
-            self.floor.forget(entry)
+        for entry in self.memory.of_partitions(lost):
+            self.memory.forget(entry)
         for index in lost:
             del self.epochs[index]
             self._partitions[index].lose()
         self._queues.lose(lost)
 
     def _close(self, partitions: Collection[int]) -> None:
-        """Bring nothing more to memory, and start nothing more. What is asked for is still stored."""
+        """Load no more events of these partitions, and start no attempts. New events and changes are still stored."""
         for index in partitions:
             self._partitions[index].close()
-        self._lanes.leave(partitions)
+        self._lanes.drop(partitions)
         self._own()
 
     def _own(self) -> None:
         self._owned[:] = [partition for partition in self._partitions if partition.is_open]
         self._intake.own(self._owned)
         self._loader.tick()
-        self._scribe.nudge()
+        self._writer.wake()
 
     async def stop(self) -> bool:
-        """Stop without losing anything: no new attempts, those under way end within the deadline, all outcomes are
-        stored."""
-        self.operations.close()
+        """Stop without losing anything: wait for the attempts in flight, up to the deadline, and store all outcomes.
+
+        Returns whether all attempts ended in time.
+        """
+        self._operations.close()
         self._agenda.stop()
         self.pauses.stop()
         if self._ticker is not None:
@@ -299,92 +309,90 @@ class Engine:
         for channel in self._channels.values():
             await channel.close()
         self._outcomes.flush()
-        await self._scribe.stop()
+        await self._writer.stop()
         await self.store.close()
         return drained
 
     def _ring(self, entry: Entry) -> None:
-        """The entry's time has come."""
+        """Let a due entry line up in its key, or go to the dispatcher if it has no key."""
         entry.phase = Phase.READY
         if entry.event.key is None:
             self.dispatcher.enqueue(entry)
-        elif not self.floor.give_way(entry):
+        elif not self.memory.yield_to_skipped(entry):
             self._lanes.enter(entry)
 
     def _given_back(self, entry: Entry) -> bool:
-        """Whether the entry is to be attempted here again: not if its partition is being handed over, and not yet if
-        its key is paused."""
+        """Whether to attempt the entry again now: not if its partition is being handed over or its key is paused."""
         if not self._partitions[entry.event.partition].is_open:
-            self.floor.forget(entry)
+            self.memory.forget(entry)
             return False
-        return entry.event.key is None or not self._lanes.withholds(entry)
+        return entry.event.key is None or not self._lanes.holds_back(entry)
 
     def _near_at(self) -> int:
-        """What is due until then belongs into memory."""
+        """The end of the near future: events that are due before belong in memory."""
         return self._clock.now() + self._settings.lookahead_ms
 
     @property
     def trouble(self) -> tuple[StoreError, int] | None:
-        """Why the store takes nothing, and for how many milliseconds already; None while all is well."""
-        return self._scribe.trouble
+        """The error because of which the store cannot be used, and its age in milliseconds. None: the store works."""
+        return self._writer.trouble
 
     def overdue_ms(self) -> int:
-        """How long the oldest due event has been waiting to be read, or for its turn, or for room; about."""
+        """About how long the oldest due event has waited to be loaded or started."""
         now = self._clock.now()
-        return max(now - min(self._loader.next_at() or now, self.floor.oldest_at()), 0)
+        return max(now - min(self._loader.next_at() or now, self.memory.oldest_at()), 0)
 
     def _tick(self) -> None:
-        """Time has passed: move the loader's front, and look after what is done now and then."""
+        """Move the loader's front as time passes, and do the periodic work."""
         self._loader.tick()
-        self._scribe.nudge()
-        self.pauses.look()
+        self._writer.wake()
+        self.pauses.refresh()
         now = self._clock.now()
-        lines_left = self._lanes.resume_left()
+        is_orphaned = self._lanes.resume_orphaned()
         if self._intake.needs_sequences and self.epochs:
-            self._scribe.read(self._take_sequences)
+            self._writer.read(self._take_sequences)
         if now - self._swept_at >= _SWEEP_S * 1_000:
             self._swept_at = now
-            self._scribe.read(self._sweep)
+            self._writer.read(self._sweep)
         if now - self._counted_at >= _COUNT_S * 1_000:
             self._counted_at = now
-            self._scribe.read(self._count)
+            self._writer.read(self._count)
         seconds = max(self._loader.next_at() - now, self._settings.lookahead_ms) / 4_000
-        self._tick_within(_TICK_S_LEFT if lines_left else seconds)
+        self._tick_within(_ORPHANS_TICK_S if is_orphaned else seconds)
 
     def _tick_for(self, run_at: int) -> None:
-        """An event lies before everything that the loader expected to find next."""
+        """Tick earlier, because an event is due before the next events that the loader expects."""
         self._tick_within(max(run_at - self._near_at(), 0) / 1_000)
 
     def _tick_within(self, seconds: float) -> None:
-        """Often enough to load in time and to notice a clock that steps; seldom where nothing is near."""
+        """Tick after this time at the latest, and often enough to notice that the clock was set."""
         if self._ticker is not None:
             self._ticker.cancel()
         seconds = min(seconds, self._settings.watch_clock_s)
         self._ticker = asyncio.get_running_loop().call_later(seconds, self._tick)
-        self.floor.expected_at = self._near_at() + int(seconds * 1_000) if seconds else 0
+        self.memory.expected_at = self._near_at() + int(seconds * 1_000) if seconds else 0
 
     async def _take_sequences(self) -> None:
-        """Long before the present ones run out."""
+        """Reserve sequence numbers in the store, long before the current ones run out."""
         self._intake.count_from(await self.store.raise_fence({}))
 
     async def _count(self) -> None:
-        """Look how many events there are, for those who watch."""
+        """Count the events of each tenant for metrics."""
         self.counts = await self.store.counts()
 
     async def _sweep(self) -> None:
-        """Forget records whose retention is over, some at a time."""
+        """Delete records whose retention is over, in batches."""
         if await self.store.sweep(self._clock.now(), _SWEEP_RECORDS) >= _SWEEP_RECORDS:
-            self._scribe.read(self._sweep)
+            self._writer.read(self._sweep)
 
     def _channel_for(self, group: str) -> Channel:
-        scheme = group.partition(":")[0]
-        return self._channels.get(scheme) or self._nowhere
+        return self._channels.get(group.partition(":")[0]) or self._nowhere
 
     def _broke(self, broken: BaseException) -> None:
-        """The store failed: what is durable is unknown, so nothing more may be promised or started."""
+        """Stop, because the store failed: it is unknown which changes are durable, so nothing may be acknowledged."""
         self.broken = broken
         self._agenda.stop()
         self.dispatcher.halt()
-        self.operations.close()
+        self._operations.close()
         _log.critical("the engine stops: %s", broken)
         self._on_broken(broken)

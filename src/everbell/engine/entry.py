@@ -19,36 +19,36 @@ if TYPE_CHECKING:
 
 
 class Phase(IntEnum):
-    """Where an event in memory is. It leaves memory from any of them."""
+    """Where an event in memory is. It may leave memory from any phase."""
 
     AHEAD = 0  # in the agenda, not due yet
     READY = 1  # due: in its key's lane, or waiting for a free slot of its target
-    UNDER_WAY = 2  # an attempt has begun
-    SETTLING = 3  # a change of it is being stored
-    GONE = 4  # no longer to be delivered from here; whoever meets it drops it
+    IN_FLIGHT = 2  # an attempt has started
+    SETTLING = 3  # a change of the event is being stored
+    GONE = 4  # left memory: a component that still finds the entry drops it
 
 
 class Entry(Struct, eq=False):
-    """The event, its flow, and how far it has come. Channels see it as a `Delivery`.
+    """An event, its flow and its progress. Channels see it as a `Delivery`.
 
-    A struct, since one is made for every event that comes to memory, and this is the quickest way to make one.
+    One entry is made for every event that comes to memory. A struct is the fastest kind of object to make.
     """
 
     event: Event
     flow: Flow
     dispatcher: Dispatcher
     cost: int
-    """What it takes of the memory that events share."""
+    """The bytes that it takes from the memory budget."""
     attempt: int
     phase: Phase = Phase.AHEAD
     started_at: int = 0
-    under_way: bool = False
+    in_flight: bool = False
     blocks_key: bool = False
-    """A stored mark says that its key waits for it; its end must lift the mark."""
-    doomed: bool = False
-    """It was cancelled while its attempt was under way: the outcome no longer matters."""
-    unheard: Outcome | None = None
-    """That outcome, in case the cancel cannot be stored."""
+    """The store has a mark that makes the key wait for this event. The event's end must lift the mark."""
+    is_cancelled: bool = False
+    """A user cancelled the event while its attempt was in flight: the outcome is ignored."""
+    ignored_outcome: Outcome | None = None
+    """The outcome of a cancelled attempt. It counts if the cancel cannot be stored."""
     waiters: list[Callable[[], None]] | None = None
 
     @property
@@ -65,8 +65,8 @@ class Entry(Struct, eq=False):
 
     @property
     def is_judged(self) -> bool:
-        """Whether what comes of its attempt says something of the target: not if the event is nobody's here by now."""
-        return self.phase is Phase.UNDER_WAY and not self.doomed
+        """Whether the outcome counts for the breaker: not if the event was cancelled or has left this node."""
+        return self.phase is Phase.IN_FLIGHT and not self.is_cancelled
 
     def begin(self) -> bool:
         return bool(self.dispatcher.begin_all((self,)))
@@ -78,27 +78,27 @@ class Entry(Struct, eq=False):
         self.dispatcher.give_back(self)
 
     def when_settled(self, callback: Callable[[], None]) -> None:
-        """Call back once the change that is being stored has been stored."""
+        """Call back when the change that is being stored has been stored."""
         if self.waiters is None:
             self.waiters = []
         self.waiters.append(callback)
 
     def wake_waiters(self) -> None:
-        """What was being stored is stored, or has come to nothing."""
+        """Call the waiters: the change was stored, or it was given up."""
         waiters, self.waiters = self.waiters, None
         for waiter in waiters or ():
             waiter()
 
 
 def entry_of(event: Event, flow: Flow, dispatcher: Dispatcher) -> Entry:
-    """An event comes to memory."""
+    """Make the entry of an event that comes to memory."""
     return Entry(event, flow, dispatcher, EVENT_OVERHEAD_BYTES + len(event.payload), event.attempt_count + 1)
 
 
 def until_settled(entry: Entry) -> asyncio.Future[None]:
-    """Done when the change that is being stored, or will be once the attempt is over, has been stored.
+    """A future that is done when the current change, or the outcome of the current attempt, has been stored.
 
-    Not a coroutine: one that is awaited together with others begins a turn of the loop later, and may miss it.
+    This is not a coroutine: `asyncio.gather` starts a coroutine one turn of the loop later, which may be too late.
     """
     settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

@@ -1,15 +1,15 @@
 """Flows and the memory they share.
 
-A flow is all that one tenant sends to one target group. Events in memory are paid for from one `Budget`, and a flow
-may hold as much as is still free: one flow alone can use half of the memory, ten that are stuck leave an eleventh for
-everybody else. So memory is bounded, nobody has to configure a share, and a stuck flow never takes the last room from
-the others.
+A flow is everything that one tenant sends to one target group. All events in memory share one `Budget`. A flow may hold
+as many bytes as are still free: one flow alone can use half of the memory, and ten stuck flows leave an eleventh of it
+for all others. So memory is bounded without a configured share for each flow, and a stuck flow never takes the last
+room from other flows.
 
-A flow that is paused may keep a little, so that a small backlog goes on in its order at once; all paused ones together
-may have an eighth of the memory, for nobody knows how long they will stand still.
+A paused flow may keep a few events in memory, so that a small backlog continues in order as soon as the flow is
+resumed. All paused flows together may hold an eighth of the memory, because a pause may last for any time.
 
-What a flow has no room for stays in the store. A `Skip` remembers, per partition, from where on that is so, and which
-keys are concerned from when on; the loader goes back there when the flow has room again.
+Events without room stay in the store. For each partition a `Skip` remembers the position from which the flow's events
+were skipped, and the first time of each skipped key. The loader reads from there when the flow has room again.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from everbell.core.event import Event
 from everbell.core.target import stem_of
 from everbell.core.tenant import Tenant
 from everbell.engine.breaker import Breaker
-from everbell.engine.left_keys import LeftKeys
-from everbell.engine.pace import Pace
+from everbell.engine.skipped_keys import SkippedKeys
+from everbell.engine.token_bucket import TokenBucket
 
 if TYPE_CHECKING:
     from everbell.engine.entry import Entry
 
+# The approximate cost of an event in memory, in addition to its payload.
 EVENT_OVERHEAD_BYTES = 1_000
-"""About what an event costs in memory besides its payload."""
 
 _PAUSED_PART = 8
 
@@ -37,36 +37,36 @@ _STEMS_MAX = 16
 
 
 class Skip:
-    """Events of a flow in one partition that were left in the store: all not in memory from `position` on."""
+    """The events of a flow in one partition that stay in the store: all from `position` on that are not in memory."""
 
     __slots__ = ("keys", "position")
 
     def __init__(self, position: int) -> None:
         self.position = position
-        self.keys: LeftKeys | None = None
+        self.keys: SkippedKeys | None = None
 
-    def leave(self, event: Event) -> None:
-        """Leave the event in the store; later events of its key must not overtake it, whatever their target."""
+    def add(self, event: Event) -> None:
+        """Skip an event. Later events of its key must not overtake it, even if they have another target."""
         self.position = min(self.position, event.position)
         if event.key is not None:
             if self.keys is None:
-                self.keys = LeftKeys()
+                self.keys = SkippedKeys()
             self.keys.add(event.tenant, event.key, event.run_at)
 
     def concerns(self, event: Event) -> bool:
-        """Whether an event of the same key may have been left behind before this one."""
+        """Whether an earlier event of the same key may have been skipped."""
         if event.key is None or self.keys is None or event.position < self.position:
             return False
         first_at = self.keys.first_at(event.tenant, event.key)
         return first_at is not None and event.run_at >= first_at
 
     def has_key(self, tenant: str, key: str) -> bool:
-        """Whether something of the key may have been left behind."""
+        """Whether an event of the key may have been skipped."""
         return self.keys is not None and self.keys.first_at(tenant, key) is not None
 
 
 class Flow:
-    """All that one tenant sends to one target group. Counters only; the dispatcher and the loader act on it."""
+    """Everything that one tenant sends to one target group: only counters. The dispatcher and the loader use them."""
 
     __slots__ = (
         "breaker",
@@ -76,50 +76,50 @@ class Flow:
         "held_bytes",
         "in_flight",
         "in_ring",
-        "left_bytes",
         "pace",
         "paused",
         "ready",
+        "skipped_bytes",
         "skips",
-        "spent",
         "stems",
         "tenant",
+        "throttled",
     )
 
     def __init__(self, tenant: Tenant, group: str, channel: Channel) -> None:
         self.group = group
         self.channel = channel
         self.breaker: Breaker | None = None
-        self.pace: Pace | None = None
-        self.spent = False
-        """It has used up its pace, and waits until it may go on."""
+        self.pace: TokenBucket | None = None
+        self.throttled = False
+        """The flow has used up its rate, and waits for a timer."""
         self.paused = False
-        """Somebody paused its tenant or its target."""
+        """The tenant or the target of the flow is paused."""
         self.in_flight = 0
         self.adopt(tenant)
         self.held_bytes = 0
         self.ready: deque[Entry] = deque()
         self.in_ring = False
         self.skips: dict[int, Skip] = {}
-        self.left_bytes = 0
-        """What the last event that it had no room for would have cost."""
+        self.skipped_bytes = 0
+        """The cost of the last event that had no room."""
         self.stems: set[str] = set()
-        """Of the targets of events that were left behind, some: by them a store tells what it need not read."""
+        """Some stems of the targets of skipped events. A store leaves out rows with these stems when it reads."""
 
     def adopt(self, tenant: Tenant) -> None:
-        """Go by this policy from now on."""
+        """Apply a new policy of the tenant."""
         self.tenant = tenant
         if tenant.rate != (None if self.pace is None else self.pace.rate):
-            self.pace = None if tenant.rate is None else Pace(tenant.rate)
-            self.spent = False
+            self.pace = None if tenant.rate is None else TokenBucket(tenant.rate)
+            self.throttled = False
         if tenant.breaker != (None if self.breaker is None else self.breaker.policy):
             self.breaker = None if tenant.breaker is None else Breaker(tenant.breaker)
-        self.recap()
+        self.update_cap()
 
-    def recap(self) -> None:
-        """How many attempts may be under way at a time: none while it waits, and one more while it is probed."""
+    def update_cap(self) -> None:
+        """Compute how many attempts may be in flight: none while the flow waits, one more while it is probed."""
         state = "closed" if self.breaker is None else self.breaker.state
-        if self.paused or self.spent or state == "open":
+        if self.paused or self.throttled or state == "open":
             self.cap = 0
         elif state == "probing":
             self.cap = self.in_flight + 1
@@ -127,19 +127,19 @@ class Flow:
             tenant, channel = self.tenant, self.channel
             self.cap = 1 << 60 if channel.holds else tenant.in_flight * max(tenant.batch, channel.together)
 
-    def leave(self, event: Event) -> None:
-        """An event of this flow stays in the store."""
+    def note_skipped(self, event: Event) -> None:
+        """Record that an event of this flow stays in the store."""
         if event.key is None and len(self.stems) < _STEMS_MAX:
             self.stems.add(stem_of(event.to))
 
     @property
     def idle(self) -> bool:
-        """Nothing of it is in memory or left behind, so it can be made again when it is needed."""
+        """Whether no event of the flow is in memory or skipped, so that the flow can be dropped and made again."""
         return not (self.held_bytes or self.skips or self.in_flight or self.in_ring) and (self.cap > 0 or self.paused)
 
 
 class Budget:
-    """The bytes that events in memory may take."""
+    """The bytes that events in memory may use."""
 
     __slots__ = ("free_bytes", "paused_share", "total_bytes")
 
@@ -147,10 +147,10 @@ class Budget:
         self.total_bytes = total_bytes
         self.free_bytes = total_bytes
         self.paused_share = 0
-        """What each flow that is paused may hold."""
+        """The bytes that each paused flow may hold."""
 
-    def share_out(self, paused_flows: int) -> None:
-        """So many flows are paused now."""
+    def split_paused_share(self, paused_flows: int) -> None:
+        """Divide the share of paused flows among this number of flows."""
         self.paused_share = self.total_bytes // (_PAUSED_PART * max(paused_flows, 1))
 
     def allows(self, flow: Flow, cost: int) -> bool:
@@ -158,8 +158,8 @@ class Budget:
         return held_bytes <= self.free_bytes and not (flow.paused and held_bytes > self.paused_share)
 
     def has_room_again(self, flow: Flow) -> bool:
-        """Whether going back to the store pays: the flow could take in about as much as it holds, and what it left."""
-        return flow.held_bytes + max(flow.held_bytes, flow.left_bytes) <= self.free_bytes
+        """Whether it is worth reading skipped events: the flow could about double the bytes that it holds."""
+        return flow.held_bytes + max(flow.held_bytes, flow.skipped_bytes) <= self.free_bytes
 
     def take(self, flow: Flow, cost: int) -> None:
         flow.held_bytes += cost

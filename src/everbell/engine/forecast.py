@@ -1,7 +1,7 @@
-"""The forecast: how many events are due when, and how far behind the present is.
+"""The forecast: the number of due events in each span of time, and the number of overdue events.
 
-It is read from the store, partition by partition, always on with the one that has got least far, so that what is known
-when the work becomes too much is the near future of all of them, and not the far future of some. Only counts are kept.
+It is read from the store in pages, always from the partition that has been read least far. If the limit of rows is
+reached, the forecast is complete for the near future of all partitions. Only counts are kept in memory.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from everbell.core.ids import SEQUENCE_MAX
 from everbell.core.recurrence import upcoming
 from everbell.stores.port import Page, Store
 
+# The number of rows, and of occurrences of recurring events, that one forecast counts.
 ROWS_MAX = 200_000
-"""How many rows, and occurrences of recurring events, one forecast looks at."""
 _PAGE = 500
 
+# `Store.page`, as a read of the store writer.
 ReadPage = Callable[[int, int, int, int], Awaitable[Page]]
-"""`Store.page`, when it is our turn."""
 
 
 class Forecast(Struct, frozen=True):
-    """How many attempts are due in each span of time from `from_at` on, what is overdue, and since when."""
+    """The number of attempts due in each span of time from `from_at` on, and the overdue events."""
 
     from_at: int
     per_ms: int
     due: list[int]
     overdue: int = 0
     oldest_at: int | None = None
-    """The due time of the oldest that is overdue."""
+    """The due time of the oldest overdue event."""
     known_until_at: int | None = None
-    """From here on there may be more than is told; None: all was counted."""
+    """From this time on, events may be missing from the counts. None: all events were counted."""
 
 
 class Forecaster:
-    """Makes one forecast, of one tenant or of all."""
+    """Makes one forecast, for one tenant or for all tenants."""
 
     def __init__(self, store: Store, read: ReadPage, tenant: str | None, now: int, per_ms: int, count: int) -> None:
         self._store = store
@@ -52,13 +52,13 @@ class Forecaster:
         self._due = [0] * count
         self._overdue = 0
         self._oldest_at: int | None = None
-        self._left = ROWS_MAX
+        self._rows_left = ROWS_MAX
 
     async def run(self) -> Forecast:
-        """Count."""
+        """Read and count."""
         reached = [(-1, partition) for partition in range(self._store.partitions)]
         heapify(reached)
-        while reached and self._left > 0:
+        while reached and self._rows_left > 0:
             after, partition = heappop(reached)
             page = await self._page(partition, after)
             if page.more:
@@ -67,13 +67,13 @@ class Forecaster:
         known_until_at = max(position_at(reached[0][0]), self._now) if reached else None
         for partition in range(self._store.partitions):
             await self._count_waiting(partition)
-        if self._left <= 0 and known_until_at is None:
+        if self._rows_left <= 0 and known_until_at is None:
             known_until_at = self._now
         return Forecast(self._from_at, self._per_ms, self._due, self._overdue, self._oldest_at, known_until_at)
 
     async def _page(self, partition: int, after: int) -> Page:
         page = await self._read(partition, after, self._until_at, _PAGE)
-        self._left -= len(page.events)
+        self._rows_left -= len(page.events)
         for event in page.events:
             if self._tenant in (None, event.tenant):
                 self._count(event)
@@ -89,30 +89,30 @@ class Forecaster:
         later = upcoming(event.repeat, event.due_at, event.occurrence)
         next(later, None)
         for _, at in later:
-            if at > self._until_at or self._left <= 0:
+            if at > self._until_at or self._rows_left <= 0:
                 return
-            self._left -= 1
+            self._rows_left -= 1
             if at > self._now:
                 self._is_due(at)
 
     async def _count_waiting(self, partition: int) -> None:
-        """Those in line behind a key are due, too."""
+        """Count the events in line behind a key. They are overdue, too."""
         after = ("", "")
-        while self._left > 0:
+        while self._rows_left > 0:
             rows = await self._store.blocked(partition, after, _PAGE)
             for tenant, key, _ in rows:
                 if self._tenant in (None, tenant):
                     await self._count_line(partition, tenant, key)
-            self._left -= len(rows)
+            self._rows_left -= len(rows)
             if len(rows) < _PAGE:
                 return
             after = rows[-1][:2]
 
     async def _count_line(self, partition: int, tenant: str, key: str) -> None:
         after = -1
-        while self._left > 0:
+        while self._rows_left > 0:
             page = await self._store.waiting(partition, tenant, key, after, _PAGE)
-            self._left -= len(page.events)
+            self._rows_left -= len(page.events)
             for event in page.events:
                 self._is_overdue(event)
             if not page.more or not page.events:
@@ -129,7 +129,7 @@ class Forecaster:
 
 
 def _last_of(page: Page) -> int:
-    """How far a page got, of which there is more."""
+    """The last position of a page that is not the last page."""
     if page.last is not None:
         return page.last
     last = [event.position for event in page.events[-1:]]

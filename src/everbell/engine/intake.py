@@ -1,5 +1,5 @@
-"""Intake: checked drafts become events with an id, a sequence and a partition, and are stored before anybody is
-told."""
+"""Intake: checked drafts become events with an id, a sequence and a partition. Callers are answered after the events
+are stored."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING
 
 from everbell.clock import Clock
 from everbell.core.allotment import RUN_BITS, Allotment
+from everbell.core.dead_letter import letter_of
 from everbell.core.event import Event, Record
 from everbell.core.ids import Slices, make_ids, partition_in
-from everbell.core.letter import letter_of
 from everbell.core.recurrence import detached
 from everbell.core.spec import Draft, event_of
-from everbell.engine.floor import Floor
 from everbell.engine.meter import Meter
 from everbell.engine.partition import Partition
 from everbell.engine.quotas import Quotas
-from everbell.engine.scribe import GROUP_CHANGES_MAX, Scribe
+from everbell.engine.working_set import WorkingSet
+from everbell.engine.writer import GROUP_CHANGES_MAX, StoreWriter
 from everbell.entropy import Entropy
 from everbell.errors import EverbellError, NotOwner, StoreError, StoreUnavailable, TooLarge
-from everbell.stores.parcel import Parcel
-from everbell.stores.port import SEQUENCES_AT_ONCE, Add, Refusal
+from everbell.stores.port import SEQUENCES_AT_ONCE, Add, PreparedRows, Refusal, RowMaker
 
 if TYPE_CHECKING:
     from everbell.tracing import Tracing
@@ -44,76 +43,82 @@ class Intake:
         self,
         clock: Clock,
         entropy: Entropy,
-        scribe: Scribe,
-        floor: Floor,
+        writer: StoreWriter,
+        memory: WorkingSet,
         meter: Meter,
         partitions: Sequence[Partition],
         quotas: Quotas,
-        *,
-        takes_parcels: bool,
+        row_maker: RowMaker | None,
+        tracing: Tracing | None,
     ) -> None:
         self._clock = clock
         self._nonces = entropy.nonces
-        self._scribe = scribe
-        self._floor = floor
+        self._writer = writer
+        self._memory = memory
         self._meter = meter
         self._partitions = partitions
         self._quotas = quotas
-        self._takes_parcels = takes_parcels
+        self._row_maker = row_maker
+        self._tracing = tracing
         self._owned: Sequence[Partition] = ()
         self._sequence = 0
         self._sequence_max = 0
         self.slices: Slices = {}
-        """Tenants that have partitions of their own."""
-        self.tracing: Tracing | None = None
+        """The partitions that are reserved for some tenants."""
 
     def own(self, owned: Sequence[Partition]) -> None:
-        """The partitions that are owned here have changed."""
+        """Use the partitions that this node owns now."""
         self._owned = owned
 
     def count_from(self, sequence: int) -> None:
-        """New events get sequences above this one, which the store has given to us."""
+        """Give new events sequences above this one, which the store has reserved for this node."""
         self._sequence = max(self._sequence, sequence)
         self._sequence_max = max(self._sequence_max, sequence + SEQUENCES_AT_ONCE)
 
     @property
     def needs_sequences(self) -> bool:
-        """Whether it is time to ask the store for more."""
+        """Whether to reserve more sequences in the store."""
         return self._sequence_max - self._sequence < SEQUENCES_AT_ONCE // 2
 
     def allot(self, count: int) -> Allotment | None:
-        """Places for new plain events. None: there are none to give, and they have to come as drafts."""
-        if not self._takes_parcels or self.slices or self.tracing is not None or not self._owned:
+        """Reserve places for new simple events. None: the events must be sent as drafts."""
+        if self._row_maker is None or self.slices or self._tracing is not None or not self._owned:
             return None
         first = self._sequence + 1
         self._sequence += count
-        return Allotment(first, count, tuple(partition.index for partition in self._owned))
+        return Allotment(first, count, tuple(partition.index for partition in self._owned), self._row_maker.format)
 
-    async def take_in(self, parcel: Parcel) -> bool:
-        """Store events at places that were allotted. False: nothing was stored, and they have to come as drafts, for
-        things have changed since. Raises `StoreError`, `Overloaded`."""
-        if self.slices or self.tracing is not None or self._quotas.bind(parcel.tenant) or not self._owns_all(parcel):
+    async def take_in(self, rows: PreparedRows) -> bool:
+        """Store events at places that were allotted. Raises `StoreError`, `Overloaded`.
+
+        Returns False if nothing was stored, because the owner or the settings have changed since. Then the events must
+        be sent as drafts.
+        """
+        row_maker = self._row_maker
+        if row_maker is None or self.slices or self._tracing is not None:
+            return False
+        if self._quotas.bind(rows.tenant) or not self._owns_all(rows):
             return False
         future: asyncio.Future[bool | StoreError] = asyncio.get_running_loop().create_future()
 
         def stored(refused: Mapping[int, Refusal] | StoreError) -> None:
             if not refused:
-                self._meter.scheduled += len(parcel)
-                self._floor.arrive_parcel(parcel)
+                self._meter.scheduled += rows.count
+                self._memory.arrive_prepared(rows, row_maker)
             if not future.done():
                 future.set_result(refused if isinstance(refused, StoreError) else not refused)
 
-        self._scribe.take_in([parcel], stored)
+        self._writer.take_in([rows], stored)
         result = await future
         if isinstance(result, StoreError):
             raise result.as_value()
         return result
 
-    def _owns_all(self, parcel: Parcel) -> bool:
-        return all(self._partitions[run.partition].epoch for run in parcel.runs)
+    def _owns_all(self, rows: PreparedRows) -> bool:
+        return all(self._partitions[run.partition].epoch for run in rows.runs)
 
     def place_all(self, tenant: str, drafts: Sequence[Draft], now: int) -> list[Event]:
-        """The events of drafts. The sequences are taken even if storing fails; gaps do not matter.
+        """Make the events of drafts. Their sequences are used up even if storing fails. Gaps do not matter.
 
         Raises `NotOwner`.
         """
@@ -121,7 +126,7 @@ class Intake:
         self._sequence += len(drafts)
         sequences = range(first, first + len(drafts))
         partitions = list(map(self._partition_of, repeat(tenant), drafts, sequences))
-        # Those that have an id of their own need none, but leaving them out costs more than it saves.
+        # Drafts with an id need no new one, but leaving them out costs more than it saves.
         made = make_ids([draft.due_at for draft in drafts], first, partitions, self._nonces(len(drafts)))
         return [
             event_of(draft, draft.id or made_id, tenant, partition, sequence, now)
@@ -129,13 +134,13 @@ class Intake:
         ]
 
     def place_beside(self, event: Event, now: int) -> Event:
-        """An occurrence of a recurring event as an event of its own, in the same partition."""
+        """Make an occurrence of a recurring event an event of its own, in the same partition."""
         self._sequence += 1
         (made_id,) = make_ids([event.due_at], self._sequence, [event.partition], self._nonces(1))
         return detached(event, made_id, self._sequence, now)
 
     def place_letter(self, dead: Event, to: str, now: int) -> Event:
-        """The letter that tells of a dead event, in the same partition."""
+        """Make the dead letter of an event, in the same partition."""
         self._sequence += 1
         (made_id,) = make_ids([now], self._sequence, [dead.partition], self._nonces(1))
         return letter_of(dead, to, made_id, self._sequence, now)
@@ -150,14 +155,14 @@ class Intake:
         raise NotOwner("this node owns no partition at the moment; nothing of this request was stored")
 
     def _owned_by(self, tenant: str) -> Sequence[Partition]:
-        """Where an event of the tenant may go that has neither key nor id: its slice, if it has one."""
+        """The partitions for an event of the tenant without key and id: the tenant's own, if it has reserved ones."""
         if tenant not in self.slices:
             return self._owned
         first, count = self.slices[tenant]
         return [partition for partition in self._owned if first <= partition.index < first + count]
 
     def partition_of_key(self, tenant: str, key: str) -> int:
-        """Where the events of a key are. Raises `NotOwner`."""
+        """The partition of a key. Raises `NotOwner`."""
         return self._owned_one(tenant, key)
 
     def _owned_one(self, tenant: str, name: str) -> int:
@@ -167,7 +172,7 @@ class Intake:
         return partition
 
     async def schedule(self, tenant: str, drafts: Sequence[Draft]) -> list[Event | Taken | EverbellError]:
-        """Store the drafts; for each in turn the event, or why it was not stored."""
+        """Store drafts. Returns for each draft, in order, the event or the reason why it was not stored."""
         if not self._quotas.bind(tenant):
             return await self._take_in(tenant, drafts)
         room, refusal = await self._quotas.room(tenant, len(drafts))
@@ -177,18 +182,18 @@ class Intake:
         return [*taken, *[refusal] * (len(drafts) - room)]
 
     async def _take_in(self, tenant: str, drafts: Sequence[Draft]) -> list[Event | Taken | EverbellError]:
-        if self.tracing is None:
+        if self._tracing is None:
             return await self._store_all(tenant, drafts)
-        traced, spans = self.tracing.schedule(tenant, drafts)
+        traced, spans = self._tracing.schedule(tenant, drafts)
         results = await self._store_all(tenant, traced)
-        self.tracing.scheduled(spans, results)
+        self._tracing.scheduled(spans, results)
         return results
 
     async def _store_all(self, tenant: str, drafts: Sequence[Draft]) -> list[Event | Taken | EverbellError]:
         try:
             events = self.place_all(tenant, drafts, self._clock.now())
         except NotOwner as elsewhere:
-            # Whoever sent them here has an old idea of who owns what: all of them go where they belong, in order.
+            # The sender does not know the current owners. It sends all drafts to the right nodes, in order.
             return [elsewhere.as_value()] * len(drafts)
         if len(events) <= GROUP_CHANGES_MAX:
             return await self._store(events)
@@ -207,7 +212,7 @@ class Intake:
                 future.set_result(results)
 
         try:
-            self._scribe.take_in([Add(event) for event in events], stored)
+            self._writer.take_in([Add(event) for event in events], stored)
         except EverbellError as refused:
             future.set_result([refused.as_value()] * len(events))
         return future
@@ -219,13 +224,13 @@ class Intake:
             return [refused] * len(events)
         self._meter.scheduled += len(events) - len(refused)
         if not refused:
-            self._floor.arrive_all(events)
+            self._memory.arrive_all(events)
             return list(events)
         return [self._made_or_taken(event, refused.get(index)) for index, event in enumerate(events)]
 
     def _made_or_taken(self, event: Event, refusal: Refusal | None) -> Event | Taken | EverbellError:
         if refusal is None:
-            self._floor.arrive(event)
+            self._memory.arrive(event)
             return event
         if refusal.unmet:
             return unmet(refusal)
@@ -233,10 +238,10 @@ class Intake:
 
 
 def unmet(refusal: Refusal) -> TooLarge | StoreUnavailable:
-    """Why a store did not do what a user asked for."""
+    """The error for a change that the store refused."""
     return TooLarge(refusal.unmet, "payload") if refusal.is_for_good else StoreUnavailable(refusal.unmet)
 
 
 def not_owner(partition: int) -> NotOwner:
-    """For what belongs to a partition that is owned elsewhere."""
+    """The error for an event whose partition another node owns."""
     return NotOwner(f"partition {partition} is moving to another node; nothing of this request was stored")

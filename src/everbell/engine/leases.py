@@ -1,48 +1,51 @@
-"""What a worker may ask of a queue. An acknowledgement is answered when it is durable, like everything else."""
+"""The requests of workers about queues. An acknowledgement is answered when it is durable, like every other request."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from everbell.channels.queue import Lease, QueueChannel
+from everbell.core.request import Handler
 from everbell.core.retry import Outcome
-from everbell.engine.scribe import Scribe
+from everbell.engine.requests import Acknowledge, ExtendLeases, FailLeases, GiveBack, LeaseEvents
+from everbell.engine.writer import StoreWriter
 
 
 class Leases:
-    """Leasing, acknowledging, extending and failing, in batches.
+    """Answers the requests of `engine.requests` that are about queues."""
 
-    Each answer lists the tokens that were not held any more.
-    """
-
-    def __init__(self, queues: QueueChannel, scribe: Scribe, flush: Callable[[], None]) -> None:
+    def __init__(self, queues: QueueChannel, writer: StoreWriter, flush: Callable[[], None]) -> None:
         self._queues = queues
-        self._scribe = scribe
-        self._flush = flush
-        """Submits the outcomes that have been collected."""
+        self._writer = writer
+        self._flush = flush  # Submits the collected outcomes.
 
-    async def lease(self, tenant: str, queue: str, limit: int, wait_ms: int, lease_ms: int | None) -> list[Lease]:
-        """Up to `limit` due events, waiting up to `wait_ms` for the first. Raises `Stopping`."""
-        return await self._queues.lease(tenant, queue, limit, wait_ms, lease_ms)
+    def handlers(self) -> tuple[Handler, ...]:
+        """The requests about queues."""
+        return (
+            LeaseEvents.by(self._lease),
+            Acknowledge.by(self._acknowledge),
+            FailLeases.by(self._fail),
+            GiveBack.by(self._give_back),
+            ExtendLeases.by(self._extend),
+        )
 
-    async def acknowledge(self, tenant: str, queue: str, tokens: Sequence[str]) -> list[str]:
-        """The events are done."""
-        return await self._settle(tenant, queue, dict.fromkeys(tokens))
+    async def _lease(self, request: LeaseEvents) -> list[Lease]:
+        return await self._queues.lease(request.tenant, request.queue, request.limit, request.wait_ms, request.lease_ms)
 
-    async def fail(self, tenant: str, queue: str, failures: Mapping[str, Outcome]) -> list[str]:
-        """The attempts failed: the events are tried again, or are dead, by their policy."""
-        return await self._settle(tenant, queue, failures)
+    async def _acknowledge(self, request: Acknowledge) -> list[str]:
+        return await self._settle(request.tenant, request.queue, dict.fromkeys(request.tokens))
 
-    async def give_back(self, tenant: str, queue: str, tokens: Sequence[str]) -> list[str]:
-        """The events were not attempted: somebody else may have them at once, and no attempt is counted."""
-        return self._queues.give_back(tenant, queue, tokens)
+    async def _fail(self, request: FailLeases) -> list[str]:
+        return await self._settle(request.tenant, request.queue, request.failures)
 
-    async def extend(self, tenant: str, queue: str, tokens: Sequence[str], lease_ms: int) -> list[str]:
-        """Hold the events for `lease_ms` more, from now."""
-        return self._queues.extend(tenant, queue, tokens, lease_ms)
+    async def _give_back(self, request: GiveBack) -> list[str]:
+        return self._queues.give_back(request.tenant, request.queue, request.tokens)
+
+    async def _extend(self, request: ExtendLeases) -> list[str]:
+        return self._queues.extend(request.tenant, request.queue, request.tokens, request.lease_ms)
 
     async def _settle(self, tenant: str, queue: str, outcomes: Mapping[str, Outcome | None]) -> list[str]:
         lost = self._queues.settle(tenant, queue, outcomes)
         self._flush()
-        await self._scribe.caught_up()
+        await self._writer.caught_up()
         return lost

@@ -1,13 +1,13 @@
 """The loader: reads the near future from the store, in pages, a little ahead of time.
 
-Its front moves through each partition up to `lookahead_ms` from now, oldest partition first; a partition whose next
-event is further away is not touched. Behind the front, it goes back for the events of flows that had no room, when
-they have room again. Both reads go through the scribe, one at a time, so nothing can be stored between reading and
-deciding.
+The loader's front moves through each partition up to `lookahead_ms` from now. The partition with the earliest next
+event comes first, and a partition whose next event is further away is not read. Behind the front, the loader reads
+skipped events of flows that have room again. The store writer runs both kinds of reads, one at a time, so nothing can
+be stored between a read and the decision about it.
 
-After an outage the oldest events go first: what is past due is read in steps of time, all partitions up to the end of
-one step before any of them goes further. A step is as long as it takes to find about `STEP_PAGES` pages of events, so a
-dense backlog is read in short steps and a thin one in long ones.
+After an outage the oldest events go first. Overdue events are read in steps of time: the loader reads all partitions up
+to the end of one step before it reads any partition further. A step is long enough to find about `STEP_PAGES` pages of
+events, so a dense backlog is read in short steps and a thin one in long steps.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from everbell.clock import Clock
 from everbell.core.event import position, position_at
 from everbell.core.time import DAY_MS
 from everbell.engine.agenda import NEVER
-from everbell.engine.floor import Floor
 from everbell.engine.flow import EVENT_OVERHEAD_BYTES, Flow, Skip
 from everbell.engine.partition import Partition
-from everbell.engine.scribe import Read
+from everbell.engine.working_set import WorkingSet
+from everbell.engine.writer import Read
+from everbell.stores.paging import LEFT_OUT_PER_EVENT
 from everbell.stores.port import Page, Poison, Store
-from everbell.stores.semantics import LEFT_OUT_PER_EVENT
 
 _log = logging.getLogger("everbell.engine")
 
 STEP_PAGES = 4
+# A read of skipped events should find at least about this many in one partition: fewer are not worth a read.
 BACK_EVENTS_MIN = 4
-"""About how many events one partition yields at least when the loader goes back: fewer are not worth a read."""
+# The number of partitions that one operation may read if each has few events: a busy writer does one read per write.
 PARTITIONS_AT_ONCE = 32
-"""How many partitions one read goes through, when they have little each: a busy scribe does one read for each write."""
+# The number of events in a read of future events. They are not urgent, and an embedded store reads on the loop, where
+# due events would have to wait.
 AHEAD_EVENTS = 128
-"""How many events one read yields that is ahead of the time: there is no hurry, and an embedded store reads on the
-loop, where whatever is due meanwhile has to wait."""
 CATCH_UP_PAGES = 16
+# How long a front that is behind the present may read before the next write.
 CATCH_UP_MS = 8
-"""How long a front that is behind the time may read before the scribe writes again."""
+# The number of starved flows that are checked for one read. The others are checked next time.
 FLOWS_TRIED = 32
-"""How many starved flows are looked at for one read; the others have their turn next."""
 
 
 class Loader:
-    """Decides which read comes next; the scribe runs it."""
+    """Decides which read comes next. The store writer runs it."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Loader:
         clock: Clock,
         partitions: list[Partition],
         owned: list[Partition],
-        floor: Floor,
+        memory: WorkingSet,
         lookahead_ms: int,
         page_events: int,
     ) -> None:
@@ -61,7 +61,7 @@ class Loader:
         self._clock = clock
         self._partitions = partitions
         self._owned = owned
-        self._floor = floor
+        self._memory = memory
         self._lookahead_ms = lookahead_ms
         self._page_events = page_events
         self._turn = 0
@@ -73,29 +73,29 @@ class Loader:
         self._step_events = 0
 
     def tick(self) -> None:
-        """Time has passed: the front may have to move."""
+        """Check again whether the front has to move, because time has passed."""
         self._front_wanted = True
 
     def next_at(self) -> int:
-        """When the first event is due that is not read yet, at the earliest."""
+        """The earliest time at which an event may be due that has not been read."""
         return min((partition.next_at for partition in self._owned), default=NEVER)
 
     def next_read(self) -> Read | None:
-        """The read to do now, if any.
+        """The read to do now, or None.
 
-        Front and back take turns, so neither a herd nor its followers starve. A front that is behind the time has three
-        turns of four: what it has not reached yet may be somebody's only event, while a flow that left events behind
-        has others in memory.
+        Reads of the front and of skipped events take turns, so neither starves. A front that is behind the present has
+        three turns of four: an unread event may be the only event of its flow, while a flow with skipped events has
+        other events in memory.
         """
         self._turn = (self._turn + 1) % 4
         is_behind = self._front_wanted and self.next_at() < self._clock.now()
         backs_turn = self._turn == 0 if is_behind else self._turn % 2 == 0
-        back = self._next_back() if self._floor.starved and (backs_turn or not self._front_wanted) else None
+        back = self._next_back() if self._memory.starved and (backs_turn or not self._front_wanted) else None
         if back is not None:
             return back
         front = self._next_front() if self._front_wanted else None
         self._front_wanted = front is not None
-        if front is None and self._floor.starved and not backs_turn:
+        if front is None and self._memory.starved and not backs_turn:
             return self._next_back()
         return front
 
@@ -110,7 +110,7 @@ class Loader:
         return partial(self._read_fronts, until_at, min(AHEAD_EVENTS, self._page_events))
 
     def _step_for(self, next_at: int) -> int:
-        """The end of the step in which the oldest event lies that is past due and was not read yet."""
+        """The end of the step that contains the oldest unread overdue event."""
         if next_at > self._step_until_at:
             wanted = STEP_PAGES * self._page_events
             if self._step_events < wanted // 2:
@@ -122,8 +122,7 @@ class Loader:
         return self._step_until_at
 
     async def _catch_up(self, until_at: int) -> None:
-        """Read several pages: with one for each write, a front that is behind would get on no faster than the herd
-        before it goes out."""
+        """Read several pages. With one page per write, the front would move no faster than events are delivered."""
         end_ms = self._clock.elapsed_ms() + CATCH_UP_MS
         for _ in range(CATCH_UP_PAGES):
             if not await self._read_fronts(until_at, self._page_events) or self._clock.elapsed_ms() >= end_ms:
@@ -131,7 +130,7 @@ class Loader:
             await asyncio.sleep(0)
 
     async def _read_fronts(self, until_at: int, events: int) -> bool:
-        """Read about so many events, from as many partitions as it takes; returns whether there may be more."""
+        """Read about this many events, from several partitions if needed. Returns whether there may be more."""
         rows = 0
         for _ in range(PARTITIONS_AT_ONCE):
             partition = min(self._owned, key=_next_at, default=None)
@@ -143,18 +142,18 @@ class Loader:
         return True
 
     async def _read_front(self, partition: Partition, until_at: int, events: int) -> int:
-        """Read on in a partition, so many at most; returns how many events that was worth."""
+        """Read up to this many events of a partition. Returns the cost of the read, as a number of events."""
         epoch = partition.epoch
-        # What stays behind a skip is not even read: a herd that does not fit into memory lies between all the others.
-        # Where somebody has no room and nobody has a skip yet, a short page tells whose events lie here.
+        # The store leaves out skipped targets: a herd that does not fit into memory lies between all other events. If a
+        # flow has no room and this partition has no skip yet, a short page is enough to find the flow's events.
         unwanted = partition.unwanted()
-        limit = events if partition.skips or not self._floor.starved else max(events // 8, 1)
+        limit = events if partition.skips or not self._memory.starved else max(events // 8, 1)
         page = await self._store.page(partition.index, partition.checkpoint, until_at, limit, unwanted)
         await self._bury(page)
         if partition.epoch != epoch or not partition.is_open:
-            return 0  # Lost, or about to be handed over, while it was being read.
+            return 0  # The partition was lost, or is being handed over, since the read began.
         self._step_events += len(page.events)
-        self._floor.admit_all(page.events, partition)
+        self._memory.admit_all(page.events, partition)
         if page.more:
             last = _last_position(page)
             partition.checkpoint = last
@@ -164,19 +163,19 @@ class Loader:
         return len(page.events) + page.left_out // LEFT_OUT_PER_EVENT
 
     def _next_back(self) -> Read | None:
-        starved = self._floor.starved
+        starved = self._memory.starved
         for _ in range(min(FLOWS_TRIED, len(starved))):
             flow = next(iter(starved))
             del starved[flow]
             if not flow.skips:
                 continue
             starved[flow] = None
-            if self._floor.budget.has_room_again(flow):
+            if self._memory.budget.has_room_again(flow):
                 return partial(self._read_backs, flow)
         return None
 
     async def _read_backs(self, flow: Flow) -> None:
-        """Go back for the oldest events of a flow, from partition to partition, while there is room."""
+        """Read the oldest skipped events of a flow, partition by partition, while the flow has room."""
         for _ in range(PARTITIONS_AT_ONCE):
             if not flow.skips:
                 return
@@ -185,21 +184,26 @@ class Loader:
                 return
             if self._back_events >= self._page_events:
                 self._back_events = 0
-                await asyncio.sleep(0)  # About a page, after which the others on the loop have their turn.
+                await asyncio.sleep(0)  # After about a page, other tasks on the loop run.
 
     async def _read_back(self, flow: Flow, partition: Partition) -> bool:
-        """Read what lies behind one skip; returns whether there was room for all of it."""
+        """Read the events behind one skip. Returns whether all of them had room."""
         skip = flow.skips[partition.index]
+        begins_at = skip.position
         until_at = min(position_at(partition.checkpoint), self._step_behind(flow, skip))
         unwanted = partition.unwanted(besides=flow)
-        page = await self._store.page(partition.index, skip.position - 1, until_at, self._page_events, unwanted)
+        page = await self._store.page(partition.index, begins_at - 1, until_at, self._page_events, unwanted)
         await self._bury(page)
         self._back_events += len(page.events)
         self._adapt_back(len(page.events), flow)
         if flow.skips.get(partition.index) is not skip:
-            return True  # The partition was lost while it was being read.
+            return True  # The partition was lost during the read.
+        if skip.position != begins_at:
+            # A pause, or a change that was not stored, skipped an earlier event during the read. The page does not
+            # contain that event, so the next read starts there.
+            return True
         behind = [event for event in page.events if event.position <= partition.checkpoint]
-        refused = self._floor.admit_left_behind(behind, partition, flow)
+        refused = self._memory.admit_skipped(behind, partition, flow)
         if refused is not None:
             skip.position = refused.position
             return False
@@ -214,18 +218,18 @@ class Loader:
         return True
 
     def _step_behind(self, flow: Flow, skip: Skip) -> int:
-        """How far to go back for the events behind a skip before those behind the flow's next one have their turn."""
+        """The time up to which to read behind a skip before the flow's next skip has its turn."""
         others = [other.position for other in flow.skips.values() if other is not skip]
         return position_at(max(skip.position, min(others))) + self._back_ms if others else NEVER
 
     def _adapt_back(self, events: int, flow: Flow) -> None:
-        """Choose steps in which one partition yields its share of what the flow has room for.
+        """Choose steps in which one partition yields its share of the events that the flow has room for.
 
-        What is behind lies in all of them, and whatever is taken from one beyond its share comes before older ones of
-        the others.
+        Skipped events lie in all partitions. If one partition yields more than its share, its events come to memory
+        before older events of other partitions.
         """
-        budget = self._floor.budget
-        room = (budget.free_bytes - flow.held_bytes) // max(flow.left_bytes, EVENT_OVERHEAD_BYTES)
+        budget = self._memory.budget
+        room = (budget.free_bytes - flow.held_bytes) // max(flow.skipped_bytes, EVENT_OVERHEAD_BYTES)
         share = max(room // max(len(flow.skips), 1), BACK_EVENTS_MIN)
         if events < share // 2:
             self._back_ms = min(self._back_ms * 2, DAY_MS)
@@ -238,13 +242,13 @@ class Loader:
 
 
 async def bury(store: Store, poison: Poison) -> None:
-    """Set a row aside that cannot be read, so that its neighbours can; loudly, for somebody's event is in it."""
+    """Set an unreadable row aside, so that its neighbours can be read. Logs an error, because the row is an event."""
     _log.error("an event of partition %d cannot be read (%s): its row is set aside", poison.partition, poison.reason)
     await store.bury(poison)
 
 
 def _last_position(page: Page) -> int:
-    """How far a page got; poison counts, for it was read too."""
+    """The last position of a page, including rows that cannot be read."""
     if page.last is not None:
         return page.last
     events = [event.position for event in page.events[-1:]]

@@ -1,4 +1,4 @@
-"""What the engine counts: plain numbers that health, metrics and benchmarks read."""
+"""The counters of the engine. Health, metrics and benchmarks read them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LATENESS_BOUNDS_MS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000
 
 
 class Meter:
-    """Counters since the start, and a histogram of how late first attempts began."""
+    """Counters since the start, and a histogram of how late first attempts started."""
 
     __slots__ = (
         "cancelled",
@@ -35,15 +35,15 @@ class Meter:
         self.expired = 0
         self.cancelled = 0
         self.missed = {"late": 0, "paused": 0, "expired": 0}
-        """Occurrences of recurring events that should have rung and did not, by reason."""
+        """The number of occurrences of recurring events that should have rung but did not, by reason."""
         self.skipped = {"overlap": 0, "gap": 0}
-        """Those that were not to ring."""
+        """The number of occurrences that were not meant to ring, by reason."""
         self.lateness = [0] * (len(LATENESS_BOUNDS_MS) + 1)
         self.lateness_sum_ms = 0
         self.lateness_max_ms = 0
 
-    def fared(self, before: Course | None, after: Course | None) -> None:
-        """A recurring event went on, or came to its end."""
+    def count_occurrences(self, before: Course | None, after: Course | None) -> None:
+        """Count the occurrences that a recurring event missed or skipped in its last step."""
         if after is None or after is before:
             return
         was = before or NOTHING_YET
@@ -53,8 +53,8 @@ class Meter:
         self.skipped["overlap"] += after.overlapped - was.overlapped
         self.skipped["gap"] += after.gaps - was.gaps
 
-    def began(self, late_ms: int, count: int = 1) -> None:
-        """So many first attempts began so late."""
+    def count_started(self, late_ms: int, count: int = 1) -> None:
+        """Count first attempts that started this late."""
         self.lateness[bisect_left(LATENESS_BOUNDS_MS, late_ms)] += count
         self.lateness_sum_ms += late_ms * count
         if late_ms > self.lateness_max_ms:

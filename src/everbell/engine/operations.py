@@ -1,45 +1,62 @@
-"""What a user may ask of the engine: schedule, look, change, cancel, ring now, redrive."""
+"""The requests about events: schedule, look, change, cancel, ring now, redrive."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
 
 from msgspec.structs import replace
 
 from everbell.channels.port import SmallDesk
 from everbell.clock import Clock
 from everbell.core.allotment import Allotment
-from everbell.core.amendment import amended
+from everbell.core.amendment import Amendment, amended
 from everbell.core.event import Event, Record, is_repeated, status_of
 from everbell.core.ids import partition_in
-from everbell.core.plain import Plain
+from everbell.core.request import Ask, Handler
 from everbell.core.retry import Outcome
+from everbell.core.simple_batch import SimpleBatch
 from everbell.core.spec import Draft, event_of
 from everbell.core.tenant import Tenant, Tenants
 from everbell.core.time import INSTANT_MAX
 from everbell.core.verdict import cancelled
-from everbell.engine.bulk import Redrive, died_by, in_bulk, spread
+from everbell.engine.bulk import cancel_matching, redrive_matching
 from everbell.engine.edits import Edits
-from everbell.engine.floor import Floor
 from everbell.engine.forecast import Forecast, Forecaster
 from everbell.engine.intake import Intake, Taken
-from everbell.engine.lanes import Lanes
-from everbell.engine.lines import look_at
+from everbell.engine.key_view import view_key
 from everbell.engine.meter import Meter
-from everbell.engine.parceller import Parceller
+from everbell.engine.ordering import Lanes
 from everbell.engine.partition import Partition
-from everbell.engine.port import KeyLine, Seen
-from everbell.engine.scribe import Scribe
+from everbell.engine.requests import (
+    Allot,
+    Amend,
+    Cancel,
+    CancelMatching,
+    CountEvents,
+    Find,
+    Get,
+    GetForecast,
+    GetLine,
+    Redrive,
+    RedriveMatching,
+    Replace,
+    Ring,
+    Schedule,
+    TryOut,
+)
+from everbell.engine.row_preparer import RowPreparer
+from everbell.engine.seen import DraftResult, KeyLine, Seen
+from everbell.engine.working_set import WorkingSet
+from everbell.engine.writer import StoreWriter
 from everbell.entropy import Entropy
-from everbell.errors import Conflict, EverbellError, Stopping, VersionMismatch
-from everbell.stores.parcel import Parcel
-from everbell.stores.port import Change, Counts, Filter, Finish, Move, Page, Store
+from everbell.errors import Conflict, EverbellError, NotOwner, Stopping, VersionMismatch
+from everbell.stores.port import Change, Counts, Finish, Move, Page, PreparedRows, Store
 
 
 class Operations:
-    """Every method may raise `Stopping`, and what its docstring names."""
+    """Answers the requests of `engine.requests` that are about events."""
 
     def __init__(
         self,
@@ -48,138 +65,132 @@ class Operations:
         entropy: Entropy,
         tenants: Tenants,
         partitions: Sequence[Partition],
-        floor: Floor,
+        memory: WorkingSet,
         intake: Intake,
-        scribe: Scribe,
+        writer: StoreWriter,
         lanes: Lanes,
         meter: Meter,
+        ask: Ask,
     ) -> None:
-        self.store = store
+        """`ask` sends a request to these handlers. Requests about many events use it for each event."""
+        self._store = store
+        self._ask = ask
         self._clock = clock
         self._tenants = tenants
-        self._floor = floor
+        self._memory = memory
         self._lanes = lanes
         self._intake = intake
-        self._edits = Edits(store, partitions, floor, scribe, lanes)
-        self._parceller = Parceller(clock, entropy, intake.allot, intake.take_in, self.schedule_ids)
+        self._edits = Edits(store, partitions, memory, writer, lanes)
+        self._row_preparer = RowPreparer(clock, entropy, intake.allot, self._schedule)
         self._meter = meter
         self._partitions = partitions
         self._closed = False
 
     def close(self) -> None:
-        """Refuse everything from now on."""
+        """Refuse all requests from now on."""
         self._closed = True
 
-    async def schedule(self, tenant: str, drafts: Sequence[Draft]) -> list[Seen | EverbellError]:
-        """Store new events; for each draft in turn what it became, or why it was refused.
+    def handlers(self) -> tuple[Handler, ...]:
+        """The requests about events."""
+        return (
+            Schedule.by(self._schedule),
+            Allot.by(self._allot),
+            Get.by(self._get),
+            Find.by(self._find),
+            CountEvents.by(self._count),
+            Replace.by(self._replace),
+            Amend.by(self._amend),
+            Cancel.by(self._cancel),
+            CancelMatching.by(partial(cancel_matching, self._ask)),
+            Ring.by(self._ring),
+            Redrive.by(self._redrive),
+            RedriveMatching.by(partial(redrive_matching, self._ask, self._clock)),
+            GetLine.by(self._line),
+            GetForecast.by(self._forecast),
+            TryOut.by(self._try_out),
+        )
 
-        A client-given id that is in use is no error when the event asks for the same: then it is a repeated request.
-        """
+    async def _schedule(self, request: Schedule) -> Sequence[DraftResult]:
         self._check_open()
-        results = await self._intake.schedule(tenant, drafts)
-        return [
-            Seen(result, "scheduled", created=True) if isinstance(result, Event) else self._not_made(result, draft)
-            for result, draft in zip(results, drafts, strict=True)
-        ]
-
-    async def schedule_ids(self, tenant: str, drafts: Sequence[Draft]) -> list[str | Seen | EverbellError]:
-        """The same, for callers who want to know no more of an event that was made than its id."""
-        self._check_open()
-        results = await self._intake.schedule(tenant, drafts)
+        tenant, body = request.tenant, request.body
+        if isinstance(body, SimpleBatch):
+            return await self._row_preparer.schedule(tenant, body)
+        if isinstance(body, PreparedRows):
+            if not await self._intake.take_in(body):
+                raise NotOwner("the places of these events are no longer valid; nothing of this request was stored")
+            return ()
+        results = await self._intake.schedule(tenant, body)
         return [
             result.id if isinstance(result, Event) else self._not_made(result, draft)
-            for result, draft in zip(results, drafts, strict=True)
+            for result, draft in zip(results, body, strict=True)
         ]
 
-    async def schedule_plain(self, tenant: str, plain: Plain) -> Sequence[str | Seen | EverbellError]:
-        """The same for plain events."""
+    async def _allot(self, request: Allot) -> Allotment | None:
         self._check_open()
-        return await self._parceller.schedule(tenant, plain)
+        return self._intake.allot(request.count)
 
-    async def allot(self, count: int) -> Allotment | None:
-        """Places for new plain events. None: there are none to give, and they have to come as drafts."""
-        self._check_open()
-        return self._intake.allot(count)
+    async def _get(self, request: Get) -> Seen:
+        return self._seen(await self._edits.find(request.tenant, request.id))
 
-    async def take_in(self, parcel: Parcel) -> bool:
-        """Store events at such places. False: nothing was stored, and they have to come as drafts."""
-        self._check_open()
-        return await self._intake.take_in(parcel)
-
-    async def get(self, tenant: str, event_id: str) -> Seen:
-        """Raises `NotFound`."""
-        return self._seen(await self._edits.find(tenant, event_id))
-
-    async def find(self, filter: Filter, cursor: str | None, limit: int) -> tuple[list[Seen], str | None]:
-        """One page, and the cursor of the next."""
+    async def _find(self, request: Find) -> tuple[list[Seen], str | None]:
+        filter = request.filter
         if filter.key is not None and filter.partition is None:
             slices = self._intake.slices
-            filter = replace(filter, partition=partition_in(slices, filter.tenant, filter.key, self.store.partitions))
-        found = await self.store.find(filter, cursor, limit)
+            filter = replace(filter, partition=partition_in(slices, filter.tenant, filter.key, self._store.partitions))
+        found = await self._store.find(filter, request.cursor, request.limit)
         return [self._seen(event) for event in found.events], found.cursor
 
-    async def counts(self) -> Mapping[str, Counts]:
-        return await self.store.counts()
+    async def _count(self, request: CountEvents) -> Mapping[str, Counts]:
+        return await self._store.counts()
 
-    async def replace(self, tenant: str, event_id: str, draft: Draft, version: int | None) -> Seen:
-        """Create the event, or put the draft in its place. Raises `Conflict` when it ended, `VersionMismatch`."""
+    async def _replace(self, request: Replace) -> Seen:
         self._check_open()
+        tenant, event_id, draft, version = request.tenant, request.id, request.draft, request.version
         while True:
-            found = await self.store.get(tenant, event_id)
+            found = await self._store.get(tenant, event_id)
             if found is None:
                 if version is not None:
                     raise VersionMismatch(f"there is no event {event_id!r}, so it has no version {version}")
                 result = (await self._intake.schedule(tenant, [draft]))[0]
                 if isinstance(result, Taken):
-                    continue  # Somebody made it in the meantime: then this replaces it.
+                    continue  # Another request made the event in the meantime: then this one replaces it.
                 if isinstance(result, EverbellError):
                     raise result
-                return Seen(result, "scheduled", created=True)
-            if isinstance(found, Event) and found.key != draft.key:
-                raise Conflict("an event's key cannot be changed; cancel it and schedule another")
-            return await self._change(tenant, event_id, _replacement(draft), version)
+                return Seen.of(result, "scheduled", created=True)
+            if isinstance(found, Event):
+                _check_key(found, draft)
+            return await self._change(tenant, event_id, _replacement(draft), version, draft)
 
-    async def change(self, tenant: str, event_id: str, fields: Mapping[str, Any], version: int | None) -> Seen:
-        """Change some fields of `Event`. Raises `NotFound`, `Conflict`, `VersionMismatch`."""
+    async def _amend(self, request: Amend) -> Seen:
         self._check_open()
-        return await self._change(tenant, event_id, fields, version)
+        return await self._change(request.tenant, request.id, request.amendment, request.version)
 
-    async def cancel(self, tenant: str, event_id: str, version: int | None = None) -> Seen:
-        """No attempt starts after this returns.
-
-        Raises `NotFound`, `Conflict` when it ended already, `VersionMismatch`.
-        """
+    async def _cancel(self, request: Cancel) -> Seen:
         self._check_open()
-        keep_ms = self._tenants.policy(tenant).retention_ms
+        keep_ms = self._tenants.policy(request.tenant).retention_ms
 
         def edit(event: Event) -> Change:
             now = self._clock.now()
             return Finish(event, cancelled(event, now), now + keep_ms, guarded=True)
 
-        change = await self._edits.make(tenant, event_id, edit, version, cancels=True)
+        change = await self._edits.make(request.tenant, request.id, edit, request.version, cancels=True)
         assert isinstance(change, Finish)
         self._meter.cancelled += 1
-        return Seen(change.record, "cancelled")
+        return Seen.of(change.record, "cancelled")
 
-    async def cancel_matching(self, filter: Filter) -> int:
-        """Cancel all that match; returns how many were."""
-        return await in_bulk(self.find, filter, lambda event: self.cancel(filter.tenant, event.id))
-
-    async def ring(self, tenant: str, event_id: str) -> Seen:
-        """Make the event due at once. Raises `NotFound`, `Conflict`."""
+    async def _ring(self, request: Ring) -> Seen:
         self._check_open()
-        return await self._change(tenant, event_id, {"run_at": self._clock.now()}, None)
+        return await self._change(request.tenant, request.id, Amendment(run_at=self._clock.now()), None)
 
-    async def redrive(self, tenant: str, event_id: str, delay_ms: int = 0) -> Seen:
-        """Give a dead event a new set of attempts. Raises `NotFound`, `Conflict` when it is not dead."""
+    async def _redrive(self, request: Redrive) -> Seen:
         self._check_open()
 
         def edit(event: Event) -> Change:
             if event.state != "dead":
                 raise Conflict(f"the event is {status_of(event)}, not dead")
-            run_at = min(self._clock.now() + delay_ms, INSTANT_MAX)
+            run_at = min(self._clock.now() + request.delay_ms, INSTANT_MAX)
             if event.repeat is None and event.expires_ms is not None and run_at > event.due_at + event.expires_ms:
-                # The attempt would find that, and end the event. One that repeats goes on with its next occurrence.
+                # An attempt would end the event as expired. A recurring event goes on with its next occurrence.
                 raise Conflict("its time (expires) is over, so it would end without an attempt; schedule another")
             return Move(
                 event,
@@ -187,61 +198,52 @@ class Operations:
                 guarded=True,
             )
 
-        change = await self._edits.make(tenant, event_id, edit, None, frees=False)
+        change = await self._edits.make(request.tenant, request.id, edit, None, frees=False)
         assert isinstance(change, Move)
         return self._seen(change.after)
 
-    async def redrive_matching(self, filter: Filter, per_s: float | None = None) -> int:
-        """Redrive all dead events that match, at once or so many a second; returns how many were."""
-        return await self.redrive_by(self.redrive, filter, per_s)
-
-    async def redrive_by(self, redrive: Redrive, filter: Filter, per_s: float | None) -> int:
-        """The same, where another way than ours leads to the owner of an event."""
-        delay_ms = spread(per_s)
-        return await in_bulk(
-            self.find,
-            filter,
-            lambda event: redrive(filter.tenant, event.id, delay_ms()),
-            died_by(self._clock.now()),
-        )
-
-    async def line(self, tenant: str, key: str) -> KeyLine:
-        """Who is next in a key, and how many wait. Raises `NotOwner`."""
+    async def _line(self, request: GetLine) -> KeyLine:
+        tenant, key = request.tenant, request.key
         partition = self._intake.partition_of_key(tenant, key)
-        head, waiting, is_more = await look_at(self.store, self._lanes, self._floor, partition, tenant, key)
+        head, waiting, is_more = await view_key(self._store, self._lanes, self._memory, partition, tenant, key)
         return KeyLine(None if head is None else self._seen(head), waiting, is_more)
 
-    async def forecast(self, tenant: str | None, per_ms: int, count: int) -> Forecast:
-        """How many events are due in each span of time ahead, and what is overdue."""
-
+    async def _forecast(self, request: GetForecast) -> Forecast:
         async def page(partition: int, after: int, until_at: int, limit: int) -> Page:
-            return await self._edits.read(lambda: self.store.page(partition, after, until_at, limit), lambda page: page)
+            return await self._edits.read(
+                lambda: self._store.page(partition, after, until_at, limit), lambda page: page
+            )
 
-        return await Forecaster(self.store, page, tenant, self._clock.now(), per_ms, count).run()
+        tenant, per_ms, count = request.tenant, request.per_ms, request.count
+        return await Forecaster(self._store, page, tenant, self._clock.now(), per_ms, count).run()
 
-    async def try_out(self, tenant: str, event_id: str) -> Outcome:
-        """Make one attempt that changes nothing. Raises `NotFound`, `Conflict`."""
+    async def _try_out(self, request: TryOut) -> Outcome:
         self._check_open()
-        event = await self._edits.find(tenant, event_id)
+        event = await self._edits.find(request.tenant, request.id)
         if isinstance(event, Record):
             raise Conflict(f"the event is {event.status}; its payload is no longer kept")
-        flow = self._floor.flow_of(event)
+        flow = self._memory.flow_of(event)
         if flow.channel.holds:
             raise Conflict("a queue cannot be tried out: nothing is sent until a worker asks")
         trial = _Trial(event, flow.tenant, self._partitions[event.partition].epoch)
         flow.channel.start([trial])
         return await trial.outcome
 
-    async def _change(self, tenant: str, event_id: str, fields: Mapping[str, Any], version: int | None) -> Seen:
+    async def _change(
+        self, tenant: str, event_id: str, amendment: Amendment, version: int | None, draft: Draft | None = None
+    ) -> Seen:
+        """Store an amendment. `draft`, if given, replaces the whole event."""
+
         def edit(event: Event) -> Change:
+            if draft is not None:
+                _check_key(event, draft)  # Checked again: another event may have the id by now.
             if event.state == "dead":
                 raise Conflict("the event is dead; redrive it, or cancel it and schedule another")
-            return Move(event, amended(event, fields, self._clock.now()), guarded=True)
+            return Move(event, amended(event, amendment, self._clock.now()), guarded=True)
 
-        frees = not fields.keys().isdisjoint(("due_at", "shift_ms", "paused"))
-        change = await self._edits.make(tenant, event_id, edit, version, frees=frees)
+        change = await self._edits.make(tenant, event_id, edit, version, frees=amendment.moves)
         assert isinstance(change, Move)
-        self._meter.fared(change.before.course, change.after.course)
+        self._meter.count_occurrences(change.before.course, change.after.course)
         return self._seen(change.after)
 
     def _not_made(self, result: Taken | EverbellError, draft: Draft) -> Seen | EverbellError:
@@ -257,9 +259,9 @@ class Operations:
 
     def _seen(self, event: Event | Record) -> Seen:
         if isinstance(event, Record):
-            return Seen(event, event.status)
-        entry = self._floor.entries.get(event.sequence)
-        return Seen(event, "delivering" if entry is not None and entry.under_way else status_of(event))
+            return Seen.of(event, event.status)
+        entry = self._memory.entries.get(event.sequence)
+        return Seen.of(event, "delivering" if entry is not None and entry.in_flight else status_of(event))
 
     def _check_open(self) -> None:
         if self._closed:
@@ -267,7 +269,7 @@ class Operations:
 
 
 class _Trial:
-    """A delivery that nobody records."""
+    """A delivery that is not recorded."""
 
     attempt = 1
     desk = SmallDesk()
@@ -289,17 +291,22 @@ class _Trial:
         raise AssertionError("only channels that hold deliveries give them back, and they are not tried out")
 
 
-def _replacement(draft: Draft) -> dict[str, Any]:
-    return {
-        "due_at": draft.due_at,
-        "to": draft.to,
-        "payload": draft.payload,
-        "content_type": draft.content_type,
-        "headers": draft.headers,
-        "tags": draft.tags,
-        "retry": draft.retry,
-        "repeat": draft.repeat,
-        "expires_ms": draft.expires_ms,
-        "occurrence": 1,
-        "course": None,
-    }
+def _check_key(event: Event, draft: Draft) -> None:
+    if event.key != draft.key:
+        raise Conflict("an event's key cannot be changed; cancel it and schedule another")
+
+
+def _replacement(draft: Draft) -> Amendment:
+    return Amendment(
+        due_at=draft.due_at,
+        to=draft.to,
+        payload=draft.payload,
+        content_type=draft.content_type,
+        headers=draft.headers,
+        tags=draft.tags,
+        retry=draft.retry,
+        repeat=draft.repeat,
+        expires_ms=draft.expires_ms,
+        occurrence=1,
+        course=None,
+    )

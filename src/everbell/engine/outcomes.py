@@ -1,76 +1,81 @@
-"""Outcomes: every attempt that is over becomes a stored change, and only then does the event move on.
+"""Outcomes: the end of every attempt becomes a stored change. The event moves on only after that change is stored.
 
-The next event of a key starts after the end of the one before it is durable, so a crash between the two can repeat
-the last delivery but never reorder the key. What nobody waits for, the end of an event without a key, may wait for
-others for a moment: ten events due in each millisecond would have to share their fsync with nobody else.
+The next event of a key starts after the end of the previous one is durable. So a crash between the two can repeat the
+last delivery, but never reorder the key. Nothing waits for the end of an event without a key, so it may wait a moment
+for other outcomes to share an fsync: otherwise every few milliseconds would cost an fsync for a few events.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import assert_never
 
 from everbell.clock import Clock
+from everbell.core.dead_letter import is_letter
 from everbell.core.event import Event
-from everbell.core.letter import is_letter
 from everbell.core.retry import Outcome
-from everbell.core.verdict import Again, Dead, Ended, delivered, expired, sent_off, verdict
+from everbell.core.verdict import Again, Dead, OccurrenceEnded, delivered, expired, sent_off, verdict
 from everbell.engine.entry import Entry, Phase
-from everbell.engine.floor import Floor
-from everbell.engine.lanes import NOBODY, Lanes
+from everbell.engine.intake import Intake
+from everbell.engine.marks import NO_HEAD
 from everbell.engine.meter import Meter
-from everbell.engine.scribe import GROUP_CHANGES_MAX, Scribe
+from everbell.engine.ordering import Lanes
+from everbell.engine.working_set import WorkingSet
+from everbell.engine.writer import GROUP_CHANGES_MAX, StoreWriter
 from everbell.entropy import Entropy
 from everbell.stores.port import Add, Block, Change, Finish, Move
 
+# How long the end of an event without a key may wait for other outcomes, unless something is written earlier.
 GATHER_S = 0.005
-"""How long an end for which nobody waits may wait for others, unless something is written anyway."""
 _GATHERED_MAX = 256
 
+# For the time after an outcome is stored: the entry that leaves memory, the next attempt or occurrence, and whether the
+# next event of the key may start. A plain tuple, because one is made for every event.
 _Settled = tuple[Entry, Event | None, bool]
-"""Once an outcome is stored: the entry that leaves memory, the attempt or occurrence that comes next, and whether the
-next of its key may go. A plain tuple, since one is made for every event."""
 
 
 class Outcomes:
-    """Turns outcomes into changes, those of one turn of the loop into one unit."""
+    """Turns outcomes into changes. The outcomes of one turn of the loop become one unit."""
 
     def __init__(
-        self, clock: Clock, entropy: Entropy, scribe: Scribe, floor: Floor, lanes: Lanes, meter: Meter
+        self,
+        clock: Clock,
+        entropy: Entropy,
+        writer: StoreWriter,
+        memory: WorkingSet,
+        lanes: Lanes,
+        meter: Meter,
+        intake: Intake,
     ) -> None:
         self._clock = clock
         self._entropy = entropy
-        self._scribe = scribe
-        self._floor = floor
+        self._writer = writer
+        self._memory = memory
         self._lanes = lanes
         self._meter = meter
-        self.place_beside: Callable[[Event, int], Event] = lambda event, now: event
-        """Makes an event of an occurrence that goes its own way."""
-        self.place_letter: Callable[[Event, str, int], Event] = lambda dead, to, now: dead
-        """Makes the letter that tells of a dead event."""
+        self._intake = intake
         self._changes: list[Change] = []
+        # Entries that only leave memory when their end is stored.
         self._ended: list[Entry] = []
-        """Those that just leave memory, once their end is stored."""
         self._settled: list[_Settled] = []
         self._timer: asyncio.TimerHandle | None = None
         self._is_soon = False
 
     def settled(self, entries: Sequence[Entry], outcome: Outcome) -> None:
-        """Attempts are over, with the same outcome."""
+        """Store the outcome of attempts that ended together."""
         now = self._clock.now()
         if outcome.result == "delivered":
             entries = self._end_plain(entries, outcome, now)
         for entry in entries:
-            if entry.doomed:
-                # Cancelled meanwhile. The key goes on once the cancel is stored and the attempt is over, whichever is
-                # later.
+            if entry.is_cancelled:
+                # A user cancelled the event. The key goes on when the cancel is stored and the attempt has ended.
                 if entry.phase is Phase.GONE:
                     self._lanes.ended(entry)
                     entry.wake_waiters()
                 else:
-                    entry.unheard = outcome
-            elif entry.phase is not Phase.GONE:  # If it is, its partition is another node's now, which tries again.
+                    entry.ignored_outcome = outcome
+            elif entry.phase is not Phase.GONE:  # Gone: another node owns the partition, and repeats the attempt.
                 self._judge(entry, outcome, now)
 
     def _judge(self, entry: Entry, outcome: Outcome, now: int) -> None:
@@ -78,7 +83,7 @@ class Outcomes:
             entry.event, entry.flow.tenant, outcome, entry.attempt, entry.started_at, now, self._entropy.jitter()
         )
         match judged:
-            case Ended():
+            case OccurrenceEnded():
                 self._end(entry, judged, now)
             case Again(event=again):
                 self._meter.retried += 1
@@ -86,21 +91,21 @@ class Outcomes:
             case Dead(event=dead):
                 self._meter.dead += 1
                 to = entry.tenant.dead_letter_to
-                letter = None if to is None or is_letter(dead) else self.place_letter(dead, to, now)
+                letter = None if to is None or is_letter(dead) else self._intake.place_letter(dead, to, now)
                 self._fail(entry, dead, blocks=entry.tenant.on_dead == "block", letter=letter)
             case _:
                 assert_never(judged)
 
     def _end_plain(self, entries: Sequence[Entry], outcome: Outcome, now: int) -> list[Entry]:
-        """Collect the ends of those that were delivered, come once and have no key; returns the others.
+        """Collect the ends of delivered events without a key and without recurrence. Returns the other entries.
 
-        That is what most events are, and this is `_judge` for them with everything left out that they do not need.
+        Most events are of this kind. This is `_judge` without the steps that they do not need.
         """
         others: list[Entry] = []
         ended, changes, settling, gone = self._ended, self._changes, Phase.SETTLING, Phase.GONE
         for entry in entries:
             event = entry.event
-            if event.key is not None or event.repeat is not None or entry.doomed or entry.phase is gone:
+            if event.key is not None or event.repeat is not None or entry.is_cancelled or entry.phase is gone:
                 others.append(entry)
                 continue
             if len(changes) >= GROUP_CHANGES_MAX:
@@ -110,7 +115,7 @@ class Outcomes:
             changes.append(Finish(event, record, now + entry.flow.tenant.retention_ms))
             entry.phase = settling
             ended.append(entry)
-        if len(changes) >= _GATHERED_MAX or self._floor.starved:  # The latter wait for room in memory.
+        if len(changes) >= _GATHERED_MAX or self._memory.starved:  # Starved flows wait for room in memory.
             self._flush_soon()
         elif changes and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(GATHER_S, self.flush)
@@ -118,7 +123,7 @@ class Outcomes:
         return others
 
     def expired(self, entry: Entry) -> None:
-        """An entry came to its turn too late, or its occurrence goes its own way."""
+        """End an entry that came too late, or make its occurrence an event of its own."""
         now = self._clock.now()
         sent = sent_off(entry.event, now)
         if sent is None:
@@ -127,7 +132,7 @@ class Outcomes:
             self._send_off(entry, sent, now)
 
     def flush(self) -> None:
-        """Submit what has been collected."""
+        """Submit the collected changes."""
         self._is_soon = False
         if self._timer is not None:
             self._timer.cancel()
@@ -136,29 +141,29 @@ class Outcomes:
             return
         changes, ended, settled = self._changes, self._ended, self._settled
         self._changes, self._ended, self._settled = [], [], []
-        self._scribe.submit(changes, lambda _: self._stored(ended, settled), must=True)
+        self._writer.submit(changes, lambda _: self._stored(ended, settled), must=True)
 
     def _flush_soon(self) -> None:
-        """Submit it, with whatever else comes in this turn of the loop."""
+        """Submit the collected changes at the end of this turn of the loop."""
         if not self._is_soon:
             self._is_soon = True
             asyncio.get_running_loop().call_soon(self.flush)
 
-    def _end(self, entry: Entry, judged: Ended, now: int) -> None:
+    def _end(self, entry: Entry, judged: OccurrenceEnded, now: int) -> None:
         if judged.record.status == "delivered":
             self._meter.delivered += 1
         else:
             self._meter.expired += 1
         event = entry.event
-        self._meter.fared(event.course, judged.record.course)
+        self._meter.count_occurrences(event.course, judged.record.course)
         change = Finish(event, judged.record, now + entry.flow.tenant.retention_ms, judged.following)
         self._collect(entry, change, judged.following, event.key is not None)
 
-    def _send_off(self, entry: Entry, sent: Ended, now: int) -> None:
-        """The occurrence becomes an event of its own in the same write that lets the recurring one go on."""
+    def _send_off(self, entry: Entry, sent: OccurrenceEnded, now: int) -> None:
+        """Store the occurrence as an event of its own, in the write that moves the recurring event on."""
         event, comes = entry.event, sent.following
-        self._meter.fared(event.course, sent.record.course)
-        occurrence = self.place_beside(event, now)
+        self._meter.count_occurrences(event.course, sent.record.course)
+        occurrence = self._intake.place_beside(event, now)
         change: Change = Finish(event, sent.record, now + entry.flow.tenant.retention_ms)
         if comes is not None:
             change = Move(event, comes)
@@ -166,9 +171,9 @@ class Outcomes:
         self._settled.append((entry, occurrence, False))
 
     def _fail(self, entry: Entry, after: Event, *, blocks: bool, letter: Event | None = None) -> None:
-        """The attempt failed. Its key, if it has one, waits for it, or goes on without it.
+        """Store a failed attempt. `blocks`: the key of the event waits for it.
 
-        A letter that tells of its death is stored in the same unit.
+        The dead letter of an event that died is stored in the same unit.
         """
         arrives = after if after.state == "scheduled" else letter
         letters = () if letter is None else (Add(letter, follows=True),)
@@ -179,13 +184,13 @@ class Outcomes:
         entry.blocks_key = False
         self._collect(entry, Move(entry.event, after), arrives, False, (*marks, *letters))
         self._settled.extend((follower, None, False) for follower in followers)
-        # At once: the lane is gone from memory, so whoever asks the store about the key from now on must find the mark.
+        # Submitted now: the lane has left memory, so the next read of the key's mark must find this mark.
         self.flush()
 
     def _collect(
         self, entry: Entry, change: Change, arrives: Event | None, frees: bool, with_it: Sequence[Change] = ()
     ) -> None:
-        """Add an outcome to the unit. What belongs together is added in one call, so no unit ends in between."""
+        """Add an outcome to the unit. Changes that belong together are in one call, so they are in one unit."""
         if len(self._changes) >= GROUP_CHANGES_MAX:
             self.flush()
         self._flush_soon()
@@ -196,11 +201,11 @@ class Outcomes:
         if entry.blocks_key:
             event = entry.event
             assert event.key is not None, "only a key can be blocked"
-            self._changes.append(Block(event.partition, event.tenant, event.key, NOBODY))
+            self._changes.append(Block(event.partition, event.tenant, event.key, NO_HEAD))
 
     def _stored(self, ended: list[Entry], settled: list[_Settled]) -> None:
-        self._floor.forget_all(ended)
-        forget = self._floor.forget
+        self._memory.forget_all(ended)
+        forget = self._memory.forget
         for entry, arrives, frees in settled:
             forget(entry)
             if arrives is not None:
@@ -209,11 +214,8 @@ class Outcomes:
                 self._lanes.ended(entry)
 
     def _arrive(self, event: Event) -> None:
-        """The next attempt or occurrence.
-
-        One that is due already takes its place in the line before the key goes on.
-        """
-        if event.key is None or event.run_at > self._clock.now() or self._floor.is_behind_others(event):
-            self._floor.arrive(event)
-        elif (late := self._floor.admit_to_lane(event)) is not None:
-            self._lanes.enter(late)
+        """Take in the next attempt or occurrence. If it is due, it takes its place in line before the key goes on."""
+        if event.key is None or event.run_at > self._clock.now() or self._memory.is_behind_others(event):
+            self._memory.arrive(event)
+        elif (late := self._memory.admit_to_lane(event)) is not None:
+            self._lanes.enter_late(late)

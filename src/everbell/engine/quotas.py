@@ -1,11 +1,12 @@
-"""Quotas: how many events a tenant may have waiting, and how many it may schedule in a second.
+"""Quotas: the number of events that a tenant may have pending, and the number that it may schedule in a second.
 
-Both are soft by a little, and cost tenants that have none next to nothing.
+Both limits may be exceeded a little. A tenant without limits costs almost nothing.
 
-- `rate` is a bucket that fills up at that rate, for one second at most. A request is taken while there is anything in
-  it, and may overdraw it: a large batch passes, and what follows waits until it is paid for. It counts on each node.
-- `pending` is held against the store's own count, which is asked at most once in a while; in between, what was let in
-  here is added. With several nodes it can be passed by what the others took in meanwhile.
+- `rate` is a token bucket that holds the tokens of one second. A request is accepted while the bucket is not empty, and
+  may overdraw it: a large batch passes, and the next request waits until the bucket has filled up. Each node has a
+  bucket of its own.
+- `pending` is compared with the store's count, which is read at most once a second. Between reads, this node adds the
+  events that it accepted. With several nodes the limit may be exceeded by events that other nodes accepted meanwhile.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from everbell.errors import Throttled
 from everbell.stores.port import Counts
 
 _KEPT_MAX = 10_000
+# The age up to which a count may accept an event.
 _COUNT_MS = 1_000
-"""How long a count is good for letting events in."""
+# The age up to which a count may refuse an event.
 _REFUSE_MS = 50
-"""How old it may be to refuse one."""
 _PENDING_RETRY_S = 5
 
 
 class _Use:
-    """What a tenant has used."""
+    """The part of its limits that a tenant has used."""
 
     __slots__ = ("counted_ms", "filled_ms", "pending", "tokens")
 
@@ -38,7 +39,7 @@ class _Use:
 
 
 class Quotas:
-    """Says how much there is room for."""
+    """Tells how many events a tenant may schedule."""
 
     def __init__(self, tenants: Tenants, clock: Clock, counts: Callable[[], Awaitable[Mapping[str, Counts]]]) -> None:
         self._policy = tenants.policy
@@ -47,12 +48,12 @@ class Quotas:
         self._uses: dict[str, _Use] = {}
 
     def bind(self, tenant: str) -> bool:
-        """Whether the tenant has any."""
+        """Whether the tenant has limits."""
         limits = self._policy(tenant).limits
         return limits.rate is not None or limits.pending is not None
 
     async def room(self, tenant: str, wanted: int) -> tuple[int, Throttled | None]:
-        """How many of the wanted events may be stored, and why no more. Raises `StoreError`."""
+        """The number of wanted events that may be stored, and the error for the others. Raises `StoreError`."""
         limits = self._policy(tenant).limits
         use = self._use(tenant, limits)
         if limits.rate is not None and not self._has_tokens(use, limits.rate):
@@ -68,7 +69,7 @@ class Quotas:
 
     def _use(self, tenant: str, limits: Limits) -> _Use:
         use = self._uses.pop(tenant, None) or _Use(float(limits.rate or 0), self._elapsed_ms())
-        # The last used is the last in line to be forgotten: anybody may make up names.
+        # The least recently used tenant is forgotten first: callers may invent any number of tenant names.
         self._uses[tenant] = use
         if len(self._uses) > _KEPT_MAX:
             del self._uses[next(iter(self._uses))]

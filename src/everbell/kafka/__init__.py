@@ -1,1 +1,1 @@
-"""Kafka: its settings, what is common to both ways, and the way in. The way out is `channels.kafka`."""
+"""Kafka: its settings, reading from topics (`source`) and delivery to topics (`channel`)."""

@@ -1,7 +1,7 @@
-"""Where records go that cannot be taken: a topic of their own, as they came, with the reason in a header.
+"""Dead letters: refused records go unchanged to a topic of their own, with the reason in a header.
 
-A letter is written before the record counts as read. Where it never can be (the topic is missing, or closed to us), the
-record is named in the log with its place and the reason, and the partition goes on: the record itself is still in its
+A dead letter is written before its record counts as read. If that is impossible (the topic is missing or not
+writable), the log names the record's place and the reason, and reading goes on: the record itself is still in its
 topic.
 """
 
@@ -16,43 +16,42 @@ from confluent_kafka import KafkaError, KafkaException
 from everbell.core.retry import Outcome
 from everbell.kafka.errors import TOO_LARGE, outcome_of
 from everbell.kafka.outlet import Outlet, what_is_wrong
-from everbell.kafka.record import Poison
+from everbell.kafka.record import PoisonRecord
 from everbell.kafka.settings import KafkaCluster
 
 _log = logging.getLogger("everbell.kafka")
 
 TIMEOUT_MS = 10_000
 _PAUSE_S = 1.0
-_TOGETHER = 1_000
-"""So many letters are under way at a time: one record may ask for thousands of events that cannot be taken."""
+_TOGETHER = 1_000  # The limit of dead letters in flight: one record may contain thousands of refused events.
 _REASON_LENGTH_MAX = 1_000
 
 
 class DeadLetters:
-    """Writes letters, and does not give up while brokers are away."""
+    """Writes dead letters, and retries while brokers are away."""
 
     def __init__(self, cluster: KafkaCluster, topic: str) -> None:
         self._topic = topic
         self._outlet = Outlet(cluster, TIMEOUT_MS)
         self.unwritten = 0
-        """Records that no letter could be written for."""
+        """Records for which no dead letter could be written."""
 
-    async def send_all(self, poisons: Sequence[Poison]) -> None:
-        """Returns when there is a letter for each, or will never be."""
+    async def send_all(self, poisons: Sequence[PoisonRecord]) -> None:
+        """Returns when each record has a dead letter or can never have one."""
         for start in range(0, len(poisons), _TOGETHER):
             await asyncio.gather(*map(self._send, poisons[start : start + _TOGETHER]))
 
     async def close(self) -> None:
-        """Forget what is under way: the records are read again."""
+        """Drop the records in flight: they are read again."""
         await self._outlet.close()
 
-    async def _send(self, poison: Poison) -> None:
+    async def _send(self, poison: PoisonRecord) -> None:
         _log.warning("a record is refused: %s at %s", poison.reason, poison.record.place)
         value = poison.value
         while (error := await self._try(poison, value)) is not None:
             outcome = outcome_of(error, self._topic, TIMEOUT_MS)
             if error.code() in TOO_LARGE and value is not None:
-                value = None  # The headers say where it is.
+                value = None  # The headers say where the record is.
             elif outcome.result == "refused":
                 self._note_unwritten(poison, outcome)
                 return
@@ -60,7 +59,7 @@ class DeadLetters:
                 _log.warning("a dead letter cannot be written to %s, trying again: %s", self._topic, outcome.reason)
                 await asyncio.sleep(_PAUSE_S)
 
-    async def _try(self, poison: Poison, value: bytes | None) -> KafkaError | None:
+    async def _try(self, poison: PoisonRecord, value: bytes | None) -> KafkaError | None:
         told: asyncio.Future[KafkaError | None] = asyncio.get_running_loop().create_future()
 
         def report(error: KafkaError | None) -> None:
@@ -76,7 +75,7 @@ class DeadLetters:
             return KafkaError(KafkaError._QUEUE_FULL)
         return await told
 
-    def _note_unwritten(self, poison: Poison, outcome: Outcome) -> None:
+    def _note_unwritten(self, poison: PoisonRecord, outcome: Outcome) -> None:
         self.unwritten += 1
         _log.error(
             "no dead letter could be written for the record at %s, which was refused (%s): %s",
@@ -86,8 +85,8 @@ class DeadLetters:
         )
 
 
-def letter_headers(poison: Poison) -> list[tuple[str, bytes | None]]:
-    """Those of the record, and what happened to it."""
+def letter_headers(poison: PoisonRecord) -> list[tuple[str, bytes | None]]:
+    """The headers of the record, and those about its refusal."""
     record = poison.record
     told = {
         "everbell-dead-reason": poison.reason[:_REASON_LENGTH_MAX],

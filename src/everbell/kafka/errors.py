@@ -1,4 +1,4 @@
-"""What an error of Kafka means, for the attempt that met it and for whoever has to mend it."""
+"""The meaning of Kafka's errors for an attempt, and the advice for operators."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _GIVEN_UP = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 
 def trouble_of(error: KafkaError, known: str | None) -> str:
-    """Why brokers cannot be reached: what somebody can mend, if that is known, rather than that they are all down."""
+    """Why brokers cannot be reached. A known cause says more than "all brokers are down"."""
     return known if known is not None and error.code() == KafkaError._ALL_BROKERS_DOWN else error.str()
 
 
 def outcome_of(error: KafkaError, topic: str, timeout_ms: int, trouble: str | None = None) -> Outcome:
-    """What becomes of an event whose record could not be delivered to a topic; `trouble` is why, if that is known."""
+    """The outcome of an attempt that ended with `error`; `trouble` is its cause, if known."""
     code, text = error.code(), error.str()
     if code in NO_TOPIC:
         return Outcome("refused", f"there is no topic {topic!r}: create it, then redrive the event", code)

@@ -1,4 +1,4 @@
-"""What librdkafka says itself, without what it says again and again while brokers are away."""
+"""The log of librdkafka, without the messages that it repeats while brokers are away."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _KINDS_MAX = 1_000
 
 
 class Seldom(logging.Filter):
-    """Lets the same kind of message of the same client and connection through once in a while."""
+    """Passes one message of a kind, client and connection every `REPEAT_S`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -18,7 +18,7 @@ class Seldom(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
         if text.startswith("CONFWARN"):
-            return False  # Properties are for producers and consumers together, and each says so of the other's.
+            return False  # Producers and consumers share properties, and each warns about the other's.
         kind = text.partition("]:")[0]
         told_s = self._told_s.get(kind)
         if told_s is not None and record.created - told_s < REPEAT_S:

@@ -1,13 +1,13 @@
-"""The numbers of the way in from Kafka, in the text format that Prometheus reads."""
+"""The metrics of reading from Kafka, in the text format of Prometheus."""
 
 from __future__ import annotations
 
-from everbell.kafka.news import Readers
-from everbell.server.exposition import labelled, metric
+from everbell.core.exposition import labelled, metric
+from everbell.kafka.readers import Readers
 
 
 def render_kafka(readers: Readers) -> list[str]:
-    """All metrics of what one node reads."""
+    """All metrics of a node's readers."""
     return [
         *metric("everbell_kafka_records_total", "counter", "Records read since the start.", readers.records),
         *metric("everbell_kafka_events_total", "counter", "Events scheduled from records.", readers.events),

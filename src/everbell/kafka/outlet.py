@@ -1,11 +1,11 @@
-"""One producer of librdkafka, driven by the loop: records go in, reports come out, both many at a time.
+"""One producer of librdkafka, driven by the loop: records go in and delivery reports come out in batches.
 
-- librdkafka sends from threads of its own, without the interpreter. What it has to report is fetched by a timer, every
-  few milliseconds while something is under way: a thread that waited for it would fight the loop for the interpreter.
-- A deadline belongs to the producer (`message.timeout.ms`), and not to us: what it gave up is never sent after all, so
-  a record cannot come in late behind the next of its key.
-- Brokers that are away would fill the outlet with records, each waiting for its deadline. So while they are, a few
-  records are let in as probes, and the others fail at once, as a refused connection would.
+- librdkafka sends from its own threads, without the interpreter. A timer fetches the delivery reports every few
+  milliseconds while records are in flight: a waiting thread would compete with the loop for the interpreter.
+- The producer enforces deadlines (`message.timeout.ms`). A record that timed out is never sent later, so it cannot
+  arrive behind the next record of its key.
+- While brokers are away, only a few records are accepted as probes, and the others fail at once, as after a refused
+  connection. Otherwise records would fill the queue until their deadlines.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ _log = logging.getLogger("everbell.kafka")
 
 BUSY_S = 0.003
 IDLE_S = 1.0
-_QUIET_S = 2.0
-"""Brokers that have reported nothing for this long, although there was something to report, are away."""
+_QUIET_S = 2.0  # Brokers without any report for this long, although records are in flight, count as away.
 _PROBES = 64
 
 _OUT_OF_REACH = frozenset(
@@ -41,11 +40,12 @@ Report = Callable[[KafkaError | None], None]
 Produce = Callable[
     [str, bytes | None, bytes | None, int, Callable[[KafkaError | None, Message], None], None, int, Any], None
 ]
-"""Topic, value, key, partition, whom to report to, another name of the same, timestamp, headers. All by position, as
-names make a call a tenth dearer."""
+"""Topic, value, key, partition, delivery callback, an alias of that callback, timestamp, headers. All by position,
+because keyword arguments make the call a tenth slower.
+"""
 
 Travel = Literal["soon", "together", "alone"]
-"""How records travel: as soon as they may; longer, so that many go in one request; or each by itself."""
+"""How records travel: without delay; with a longer delay, so that many share a request; or each in its own request."""
 
 _LINGER_MS: dict[Travel, int] = {"soon": 5, "together": 25, "alone": 0}
 
@@ -53,18 +53,18 @@ _PRODUCER = {
     "acks": "all",
     "enable.idempotence": True,
     "allow.auto.create.topics": False,
-    "partitioner": "murmur2_random",  # as producers in Java place their keys
+    "partitioner": "murmur2_random",  # the partitioner of Java producers
     "batch.size": 900_000,
     "batch.num.messages": 10_000,
     "queue.buffering.max.messages": 100_000,
     "queue.buffering.max.kbytes": 128 * 1024,
-    "message.max.bytes": 100_000_000,  # what a topic takes is for its broker to say
+    "message.max.bytes": 100_000_000,  # the broker enforces the limit of a topic
     "reconnect.backoff.max.ms": 1_000,
 }
 
 
 def client_config(cluster: KafkaCluster, own: Mapping[str, Any]) -> dict[str, Any]:
-    """What librdkafka is told: our wishes, over which the user's go, over which go those that we depend on."""
+    """The configuration for librdkafka. The user's properties override `own`; the brokers override all."""
     return {
         "client.id": "everbell",
         "log.connection.close": False,
@@ -75,7 +75,7 @@ def client_config(cluster: KafkaCluster, own: Mapping[str, Any]) -> dict[str, An
 
 
 class Outlet:
-    """Sends records. What comes of each is told to its report, those of one moment before `on_reports`."""
+    """Sends records. Each delivery report goes to the record's callback; `on_reports` follows each batch of reports."""
 
     def __init__(
         self,
@@ -84,9 +84,9 @@ class Outlet:
         on_reports: Callable[[], None] = lambda: None,
         travel: Travel = "soon",
     ) -> None:
-        """Raises `KafkaException` for properties that are wrong."""
+        """Raises `KafkaException` for wrong properties."""
         own = {**_PRODUCER, "message.timeout.ms": timeout_ms, "linger.ms": _LINGER_MS[travel]}
-        # A topic that somebody has just made takes a moment to be known everywhere.
+        # A new topic takes a moment to become known to all brokers.
         own["topic.metadata.propagation.max.ms"] = min(1_000, timeout_ms // 2)
         if travel == "alone":
             own["batch.num.messages"] = 1
@@ -96,25 +96,25 @@ class Outlet:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._polls_soon = False
-        self._answered_s = 0.0
-        """When something was reported, or when there was nothing to report."""
+        self._is_closed = False
+        self._answered_s = 0.0  # The time of the last delivery report, or of the last moment without records in flight.
         self._probing: asyncio.Task[None] | None = None
         self.under_way = 0
         self.trouble: str | None = None
-        """Why the brokers cannot be reached, since they said something last."""
+        """Why the brokers cannot be reached, since their last answer."""
         self.is_fatal = False
-        """It cannot go on; another one can."""
+        """This producer cannot continue; a new one can."""
         self._poll_within(IDLE_S)
 
     @property
     def room(self) -> int:
-        """How many more records are let in now."""
+        """The number of records that are accepted now."""
         if self.trouble is None and (not self.under_way or self._loop.time() - self._answered_s < _QUIET_S):
             return 1 << 60
         return max(_PROBES - self.under_way, 0)
 
     def send(self, topic: str, value: bytes | None, key: bytes | None, headers: Any, report: Report) -> None:
-        """Send one record. Raises `KafkaException` and `BufferError` where that is wrong from the start."""
+        """Send one record. Raises `KafkaException` and `BufferError` if librdkafka refuses it at once."""
 
         def delivered(error: KafkaError | None, message: object) -> None:
             report(error)
@@ -124,11 +124,11 @@ class Outlet:
 
     @property
     def produce(self) -> Produce:
-        """The producer's own `produce`, for who sends many: tell `began` how many were sent."""
+        """The producer's own `produce`, for bulk senders, which must call `began` with the number of records."""
         return self._producer.produce
 
     def began(self, count: int) -> None:
-        """So many records were sent; their reports are fetched soon."""
+        """Count records that were sent; their reports are fetched soon."""
         if not self.under_way:
             self._answered_s = self._loop.time()
         self.under_way += count
@@ -137,11 +137,13 @@ class Outlet:
             self._poll_within(BUSY_S)
 
     def answered(self, count: int) -> None:
-        """So many records were reported as delivered, or as not."""
+        """Count records that were reported, delivered or not."""
         self.under_way -= count
 
     def poll(self) -> None:
-        """Fetch reports now."""
+        """Fetch delivery reports now."""
+        if self._is_closed:
+            return
         before = self.under_way
         self._producer.poll(0)
         self._on_reports()
@@ -153,7 +155,7 @@ class Outlet:
         self._poll_within(BUSY_S if self._polls_soon else IDLE_S)
 
     async def _probe(self) -> None:
-        """Nobody sends anything that would tell whether the brokers are back."""
+        # No record is in flight that would show whether the brokers are back.
         try:
             await asyncio.to_thread(self._producer.list_topics, timeout=_QUIET_S)
             self.trouble = None
@@ -163,19 +165,18 @@ class Outlet:
             self._probing = None
 
     async def look_for(self, topic: str, timeout_ms: int) -> None:
-        """Ask the brokers whether there is a topic; from then on `produce` goes by that."""
+        """Ask the brokers for a topic; librdkafka then knows whether it exists."""
         with suppress(KafkaException):
             await asyncio.to_thread(self._producer.list_topics, topic, timeout_ms / 1_000)
 
     async def close(self) -> None:
-        """Forget what is under way."""
+        """Drop the records in flight."""
         if self._timer is not None:
             self._timer.cancel()
         if self._probing is not None:
             self._probing.cancel()
-        self._on_reports = lambda: None
-        producer = self._producer
-        await asyncio.to_thread(_give_up, producer)
+        self._is_closed = True
+        await asyncio.to_thread(_give_up, self._producer)
 
     def _poll_within(self, seconds: float) -> None:
         if self._timer is not None:
@@ -183,7 +184,7 @@ class Outlet:
         self._timer = self._loop.call_later(seconds, self.poll)
 
     def _heard(self, error: KafkaError) -> None:
-        """What librdkafka says about the cluster as a whole."""
+        """An error that concerns the whole cluster."""
         if error.fatal():
             self.is_fatal = True
             _log.error("a producer of Kafka is given up, and another takes its place: %s", error)
@@ -197,12 +198,12 @@ def _give_up(producer: Producer) -> None:
 
 
 def check_cluster(cluster: KafkaCluster) -> None:
-    """Raises `KafkaException` where a property is unknown or wrong; nothing is asked of the brokers."""
+    """Raise `KafkaException` if a property is unknown or wrong. The brokers are not contacted."""
     Producer(client_config(cluster, _PRODUCER), logger=library_log)
 
 
 def what_is_wrong(error: KafkaException) -> KafkaError:
-    """The error in an exception of librdkafka."""
+    """The error inside an exception of librdkafka."""
     found = error.args[0]
     assert isinstance(found, KafkaError)
     return found

@@ -1,7 +1,7 @@
-"""One partition of a topic, as it is read: its records are taken in, some at a time, one batch after the other.
+"""One partition of a topic on its way to the engine: its records are scheduled in batches, one after the other.
 
-So the events of a key keep their order, also when the engine refuses some for a while: then nothing behind them is
-taken, and the partition is paused. Other partitions go on; a key is only ever in one.
+So the events of a key keep their order even if the engine refuses some for a while: then no later record is
+scheduled, and the partition is paused. Other partitions go on, because a key is in one partition only.
 """
 
 from __future__ import annotations
@@ -11,61 +11,61 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from everbell.engine.port import OperationsPort
+from everbell.core.request import Ask
+from everbell.engine.requests import Schedule
 from everbell.errors import EverbellError, InvalidInput
-from everbell.kafka.record import Asked, Poison, Record
+from everbell.kafka.record import Asked, KafkaRecord, PoisonRecord
 
 _log = logging.getLogger("everbell.kafka")
 
 RECORDS_MAX = 1_000
-"""Taken in at a time: about what the engine stores with one fsync."""
+"""The limit of a batch: about one fsync of the engine."""
 RECORD_BYTES = 500
-"""About what a record takes in memory besides its value."""
+"""The approximate overhead of a record in memory."""
 PAUSE_S = 0.05
 PAUSE_S_MAX = 2.0
 FINISH_S = 1.0
-"""Whoever waits may wait for this very node to hand something over."""
+"""Short, because the engine may be waiting for this very node to hand over a partition."""
 
 
 class Tally:
-    """What was read, over all partitions."""
+    """Counts over all partitions."""
 
     def __init__(self) -> None:
         self.records = 0
         self.events = 0
         self.refused = 0
         self.waiting_bytes = 0
-        """Of records that were read and are not done."""
+        """The bytes of records in memory that are not done."""
 
 
 class Reading:
     """Records of one partition on their way to the engine.
 
-    `is_done` is told the offset behind those that are: all before it are durable, or in the dead-letter topic.
+    `is_done` gets the offset after the records that are done: all before it are durable or in the dead-letter topic.
     """
 
     def __init__(
         self,
-        operations: OperationsPort,
-        read: Callable[[Record], tuple[Sequence[Asked], Sequence[Poison]]],
-        bury: Callable[[Sequence[Poison]], Awaitable[None]],
+        ask: Ask,
+        read: Callable[[KafkaRecord], tuple[Sequence[Asked], Sequence[PoisonRecord]]],
+        bury: Callable[[Sequence[PoisonRecord]], Awaitable[None]],
         tally: Tally,
         is_done: Callable[[int], None],
         on_pause: Callable[[bool], None],
     ) -> None:
-        self._operations = operations
+        self._ask = ask
         self._read = read
         self._bury = bury
         self._tally = tally
         self._is_done = is_done
         self._on_pause = on_pause
-        self._waiting: deque[tuple[Sequence[Record], int]] = deque()
-        """As they came, with their size."""
+        self._waiting: deque[tuple[Sequence[KafkaRecord], int]] = deque()  # Fetched records in order, with their size.
         self._task: asyncio.Task[None] | None = None
         self._is_stopping = asyncio.Event()
 
-    def add(self, records: Sequence[Record]) -> None:
-        """Take in these, after all that came before."""
+    def add(self, records: Sequence[KafkaRecord]) -> None:
+        """Schedule these records after all previous ones."""
         size = sum(len(record.value or b"") for record in records) + RECORD_BYTES * len(records)
         self._waiting.append((records, size))
         self._tally.waiting_bytes += size
@@ -74,17 +74,17 @@ class Reading:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is on its way."""
+        """Whether records are in progress."""
         return self._task is not None
 
     def leave(self) -> None:
-        """Somebody else reads the partition from now on: nothing more is begun here, and nothing tried again."""
+        """Another reader has the partition now: begin nothing more and retry nothing."""
         self._is_stopping.set()
         self._tally.waiting_bytes -= sum(size for _, size in self._waiting)
         self._waiting.clear()
 
     async def finish(self) -> None:
-        """Wait for what the engine is storing, but not for long; the rest will be read again."""
+        """Wait a short time for the engine to store the current batch; other records will be read again."""
         self.leave()
         if self._task is not None:
             _, late = await asyncio.wait({self._task}, timeout=FINISH_S)
@@ -105,8 +105,8 @@ class Reading:
             self._tally.waiting_bytes -= size
         self._task = None
 
-    async def _takes_in(self, records: Sequence[Record]) -> bool:
-        """Take in a batch; False when that failed, and nothing may be passed over."""
+    async def _takes_in(self, records: Sequence[KafkaRecord]) -> bool:
+        """Schedule a batch; False if that failed and the batch must be retried."""
         try:
             return await self._take_in(records)
         except Exception:
@@ -114,9 +114,9 @@ class Reading:
             await self._rest(PAUSE_S_MAX)
             return False
 
-    async def _take_in(self, records: Sequence[Record]) -> bool:
+    async def _take_in(self, records: Sequence[KafkaRecord]) -> bool:
         asked: list[Asked] = []
-        poisons: list[Poison] = []
+        poisons: list[PoisonRecord] = []
         for record in records:
             events, wrong = self._read(record)
             asked += events
@@ -130,8 +130,8 @@ class Reading:
         self._is_done(records[-1].offset + 1)
         return True
 
-    async def _schedule(self, asked: list[Asked], poisons: list[Poison]) -> bool:
-        """Store all, however long that takes; what can never be stored is poison. False when that was given up."""
+    async def _schedule(self, asked: list[Asked], poisons: list[PoisonRecord]) -> bool:
+        """Store all events, with retries. Events that can never be stored become refused. False if interrupted."""
         pause_s = PAUSE_S
         while True:
             asked, reason = await self._schedule_once(asked, poisons)
@@ -149,16 +149,16 @@ class Reading:
                 return False
 
     async def _schedule_once(
-        self, asked: list[Asked], poisons: list[Poison]
+        self, asked: list[Asked], poisons: list[PoisonRecord]
     ) -> tuple[list[Asked], EverbellError | None]:
-        """Returns what was not stored, in order, and why not."""
+        """The events that were not stored, in order, and the reason."""
         by_tenant: dict[str, list[Asked]] = {}
         for one in asked:
             by_tenant.setdefault(one.tenant, []).append(one)
         left: list[Asked] = []
         reason: EverbellError | None = None
         for tenant, some in by_tenant.items():
-            # More than fit into one group of the engine go one after the other: of two groups, the first may fail.
+            # Batches of more than one engine group go one after the other, because the first of two groups may fail.
             for start in range(0, len(some), RECORDS_MAX):
                 refused = await self._schedule_part(tenant, some[start : start + RECORDS_MAX], poisons)
                 if refused:
@@ -168,11 +168,11 @@ class Reading:
         return left, reason
 
     async def _schedule_part(
-        self, tenant: str, part: list[Asked], poisons: list[Poison]
+        self, tenant: str, part: list[Asked], poisons: list[PoisonRecord]
     ) -> list[tuple[Asked, EverbellError]]:
         results: Sequence[object]
         try:
-            results = await self._operations.schedule_ids(tenant, [one.draft for one in part])
+            results = await self._ask(Schedule(tenant, [one.draft for one in part]))
         except EverbellError as failed:
             results = [failed.as_value()] * len(part)
         refused: list[tuple[Asked, EverbellError]] = []
@@ -181,7 +181,7 @@ class Reading:
             if isinstance(result, EverbellError):
                 wrong += 1
                 if _is_for_good(result):
-                    poisons.append(Poison(one.record, str(result), one.index))
+                    poisons.append(PoisonRecord(one.record, str(result), one.index))
                 else:
                     refused.append((one, result))
         self._tally.events += len(part) - wrong
@@ -196,5 +196,5 @@ class Reading:
 
 
 def _is_for_good(error: EverbellError) -> bool:
-    """Whether asking again cannot help: what was asked is wrong, or in conflict with what is there."""
+    """Whether a retry cannot help: the event is invalid or conflicts with a stored one."""
     return isinstance(error, InvalidInput) or error.status == 409

@@ -1,11 +1,11 @@
-"""What a record of Kafka asks for: the JSON of the HTTP API, one event or an array of them.
+"""Events in Kafka records: the JSON of the HTTP API, one event or an array of them.
 
-- The record's key is the ordering key of events that name none. A key that is no text is written as a number, `0x…`.
+- The record's key is the ordering key of events that name none. A key that is not text is written in hex, `0x…`.
 - Headers may carry `everbell-tenant`, `everbell-id` and `traceparent`.
-- An event without an id gets one from the place of its record, so that reading it again makes nothing twice.
-- `in` counts from the record's time, not from when it was read: who reads it hours later, or again, gets the same time.
+- An event without an id gets one from the place of its record, so that reading the record again makes no duplicate.
+- `in` counts from the record's time, so that the due time does not depend on when the record is read.
 
-Each event of an array stands or falls by itself; what cannot be told into events falls as a whole.
+Each event of an array is accepted or refused by itself; a value that cannot be parsed is refused as a whole.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from msgspec import Raw, Struct
 from everbell.clock import Clock
 from everbell.core.spec import Draft, EventSpec
 from everbell.core.tenant import Tenant, check_tenant_name
+from everbell.edge.batch_body import Read, read_batch
+from everbell.edge.bodies import Body
+from everbell.edge.drafting import Edge, is_trace
 from everbell.errors import EverbellError, InvalidInput, TooLarge
 from everbell.kafka.settings import KafkaTopic
-from everbell.server.batch_body import Read, read_batch
-from everbell.server.bodies import Body
-from everbell.server.edge import Edge, is_trace
 
 TENANT_HEADER = "everbell-tenant"
 ID_HEADER = "everbell-id"
@@ -40,50 +40,50 @@ _array = msgspec.json.Decoder(list[Raw]).decode
 
 @lru_cache(maxsize=1)
 def _elements(value: bytes) -> list[Raw]:
-    """The elements of an array. Those that are refused come one after the other, and each asks for them."""
+    """The elements of an array. Cached, because each refused element of a record looks up its own."""
     return _array(value)
 
 
-class Record(Struct, frozen=True):
+class KafkaRecord(Struct, frozen=True):
     """A record as it was read."""
 
     topic: str
     partition: int
     offset: int
     timestamp_at: int
-    """When it was written, as the record says; 0 where it does not."""
+    """The timestamp of the record; 0 if it has none."""
     key: bytes | None
     value: bytes | None
     headers: Headers | None = None
     fault: str | None = None
-    """Why it cannot be taken, where that was found out while it was read."""
+    """Why the record must be refused, if that was found while it was read."""
 
     @property
     def place(self) -> str:
-        """Its place, which no other record ever has."""
+        """The unique place of the record."""
         return f"{self.topic}:{self.partition}:{self.offset}"
 
 
 class Asked(Struct, frozen=True):
-    """An event that a record asks for."""
+    """An event in a record."""
 
     tenant: str
     draft: Draft
-    record: Record
+    record: KafkaRecord
     index: int | None
-    """Its place in an array."""
+    """The event's index in an array."""
 
 
-class Poison(Struct, frozen=True):
-    """A record that cannot be taken, or one event of it."""
+class PoisonRecord(Struct, frozen=True):
+    """A refused record, or one refused event of it."""
 
-    record: Record
+    record: KafkaRecord
     reason: str
     index: int | None = None
 
     @property
     def value(self) -> bytes | None:
-        """What could not be taken, as it came."""
+        """The refused value, unchanged."""
         value = self.record.value
         return value if value is None or self.index is None else bytes(_elements(value)[self.index])
 
@@ -97,8 +97,8 @@ class RecordReader:
         self._now = clock.now
         self._value_bytes_max = value_bytes_max
 
-    def read(self, record: Record) -> tuple[Sequence[Asked], Sequence[Poison]]:
-        """The events of a record, and what of it cannot be taken."""
+    def read(self, record: KafkaRecord) -> tuple[Sequence[Asked], Sequence[PoisonRecord]]:
+        """The events of a record, and its refused parts."""
         value = record.value
         try:
             if record.fault is not None:
@@ -123,21 +123,21 @@ class RecordReader:
                 spec.key = _key(record.key)
             return (Asked(tenant, self._edge.checked(spec, policy, now, trace), record, None),), ()
         except EverbellError as wrong:
-            return (), (Poison(record, str(wrong)),)
+            return (), (PoisonRecord(record, str(wrong)),)
         except Exception as unforeseen:
-            # What comes of a record follows from it alone: tried again, it would stop its partition for good.
+            # The result depends on the record alone: a retry would block the partition for ever.
             _log.exception("the record at %s cannot be read", record.place)
-            return (), (Poison(record, f"cannot be read: {unforeseen!r}"),)
+            return (), (PoisonRecord(record, f"cannot be read: {unforeseen!r}"),)
 
     def _read_array(
-        self, record: Record, batch: Read, policy: Tenant, id_prefix: str, trace: str | None, now: int
-    ) -> tuple[list[Asked], list[Poison]]:
+        self, record: KafkaRecord, batch: Read, policy: Tenant, id_prefix: str, trace: str | None, now: int
+    ) -> tuple[list[Asked], list[PoisonRecord]]:
         asked: list[Asked] = []
-        poison: list[Poison] = []
+        poison: list[PoisonRecord] = []
         key = _key(record.key) if record.key else None
         for index, spec in enumerate(batch):
             if isinstance(spec, InvalidInput):
-                poison.append(Poison(record, str(spec), index))
+                poison.append(PoisonRecord(record, str(spec), index))
                 continue
             try:
                 if spec.id is None:
@@ -146,14 +146,14 @@ class RecordReader:
                     spec.key = key
                 asked.append(Asked(policy.name, self._edge.checked(spec, policy, now, trace), record, index))
             except InvalidInput as wrong:
-                poison.append(Poison(record, str(wrong), index))
+                poison.append(PoisonRecord(record, str(wrong), index))
         return asked, poison
 
     def _unnamed(self, topic: str) -> tuple[str, None, None]:
         return self._tenants.get(topic) or DEFAULT_TENANT, None, None
 
-    def _named(self, record: Record) -> tuple[str, str | None, str | None]:
-        """The tenant, the id and the trace that the headers name."""
+    def _named(self, record: KafkaRecord) -> tuple[str, str | None, str | None]:
+        """The tenant, the id and the trace in the headers."""
         headers = dict(record.headers or ())
         trace = _text(headers, TRACE_HEADER)
         if trace is not None and not is_trace(trace):

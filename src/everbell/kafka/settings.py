@@ -1,8 +1,8 @@
-"""What the settings say of Kafka: clusters by name, and what is read from one of them.
+"""The settings of Kafka: clusters by name, and the topics to read from one of them.
 
-Properties of librdkafka (TLS, SASL, compression, …) are passed through as they are, from a file of `name=value` lines
-as Kafka's own programs read it, so that secrets are neither on a command line nor in our settings. Those that would
-break a promise are ours, and refused.
+Properties of librdkafka (TLS, SASL, compression, …) are passed through from a file of `name=value` lines, as Kafka's
+own programs read it. So secrets are neither on a command line nor in our settings. Properties that would break a
+promise are refused.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ OWN_PROPERTIES = frozenset(
 
 
 class KafkaCluster(Struct, frozen=True):
-    """Where a cluster is, and how to speak to it."""
+    """The brokers and properties of a cluster."""
 
     brokers: str
     properties: dict[str, str] = {}
 
 
 class KafkaTopic(Struct, frozen=True):
-    """A topic that is read."""
+    """A topic to read."""
 
     name: str
     tenant: str | None = None
-    """Whose events are in it; None: what a record's header says, else the default tenant's."""
+    """The tenant of the topic's events. None: the record's header decides, else the default tenant."""
 
 
 class KafkaSettings(Struct, frozen=True):
-    """All of Kafka: nothing, unless there is a cluster."""
+    """All settings of Kafka; empty without a cluster."""
 
     clusters: dict[str, KafkaCluster] = {}
-    """By name; the one that needs none is ""."""
+    """Clusters by name; the default cluster is ""."""
     topics: tuple[KafkaTopic, ...] = ()
-    """Read from the cluster that needs no name."""
+    """Topics of the default cluster."""
     group: str = "everbell"
     dead_letters: str = "everbell-dead-letters"
 
@@ -67,7 +67,7 @@ def kafka_settings(
     dead_letters: str,
     named: Mapping[str, Any],
 ) -> KafkaSettings:
-    """Everything, checked together. Raises `InvalidInput` with the name of the setting."""
+    """Check all settings together. Raises `InvalidInput` with the name of the setting."""
     clusters = {name: _named_cluster(name, table) for name, table in named.items()}
     if brokers:
         clusters[""] = KafkaCluster(brokers, dict(properties))
@@ -81,7 +81,7 @@ def kafka_settings(
 
 
 def read_brokers(text: str) -> str:
-    """Brokers to begin with, `HOST:PORT` with commas between them."""
+    """Parse bootstrap brokers: `HOST:PORT`, separated by commas."""
     brokers = [broker.strip() for broker in text.split(",") if broker.strip()]
     for broker in brokers:
         host, colon, port = broker.rpartition(":")
@@ -91,11 +91,11 @@ def read_brokers(text: str) -> str:
 
 
 def read_topics(text: str) -> tuple[KafkaTopic, ...]:
-    """Topics with commas between them, each perhaps with the tenant that it belongs to: `orders=shop,payments`."""
+    """Parse topics separated by commas, each perhaps with its tenant: `orders=shop,payments`."""
     topics = []
     for part in filter(None, map(str.strip, text.split(","))):
         name, equals, tenant = part.partition("=")
-        topics.append(KafkaTopic(_topic(name), check_tenant_name(tenant) if equals else None))
+        topics.append(KafkaTopic(read_topic(name), check_tenant_name(tenant) if equals else None))
     names = [topic.name for topic in topics]
     for name in names:
         if names.count(name) > 1:
@@ -104,19 +104,22 @@ def read_topics(text: str) -> tuple[KafkaTopic, ...]:
 
 
 def read_topic(text: str) -> str:
-    """The name of a topic."""
-    return _topic(text)
+    """Parse the name of a topic."""
+    try:
+        return check_topic(text.strip(), "topic")
+    except InvalidInput as wrong:
+        raise InvalidInput(wrong.reason) from None
 
 
 def read_group(text: str) -> str:
-    """The name of a consumer group."""
+    """Parse the name of a consumer group."""
     if not 0 < len(text) <= 255 or not text.isprintable():
         raise InvalidInput(f"{text[:64]!r} is not the name of a consumer group: 1 to 255 printable characters")
     return text
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """The properties in a file; none where there is no file."""
+    """Read the properties in a file; an empty path has none."""
     if not path:
         return {}
     try:
@@ -150,13 +153,6 @@ def _named_cluster(name: str, table: object) -> KafkaCluster:
         raise InvalidInput(str(wrong), where) from None
     except InvalidInput as wrong:
         raise InvalidInput(wrong.reason, where) from None
-
-
-def _topic(name: str) -> str:
-    try:
-        return check_topic(name.strip(), "topic")
-    except InvalidInput as wrong:
-        raise InvalidInput(wrong.reason) from None
 
 
 def _property(name: str) -> str:

@@ -1,23 +1,16 @@
-"""What may be asked over a link beside the engine's own ports: keys, policies, pauses, the cluster, backups, and what a
-gateway has to tell."""
+"""Access keys and policies, which every request needs: the originals on a node, or the copies of a gateway."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from everbell.core.access import AccessKey, Keyring
-from everbell.core.cluster import Command, Policy
-from everbell.core.cluster.view import ClusterView
-from everbell.core.pause import Pause, Put, What
-from everbell.kafka.news import KafkaNews
-
-MakeBackup = Callable[[], Awaitable[str]]
-"""Copies the store while everything goes on, and says where to."""
+from everbell.core.cluster import Policy
 
 
 class KeysPort(Protocol):
-    """Where keys are kept."""
+    """The access keys of the cluster."""
 
     def ring(self) -> Keyring: ...
 
@@ -29,7 +22,7 @@ class KeysPort(Protocol):
 
 
 class PoliciesPort(Protocol):
-    """Where documents are kept."""
+    """The policy documents of the tenants."""
 
     def documents(self) -> Mapping[str, Policy]: ...
 
@@ -38,37 +31,17 @@ class PoliciesPort(Protocol):
     async def drop(self, tenant: str, expected: int | None) -> None: ...
 
 
-class PausesPort(Protocol):
-    """Where pauses are kept."""
-
-    async def pauses(self) -> list[Pause]: ...
-
-    async def put(self, pause: Pause) -> Put: ...
-
-    async def drop(self, tenant: str, what: What, name: str) -> Pause: ...
-
-
 class ChangingKeys(KeysPort, Protocol):
-    """The access keys, and when they change."""
+    """The access keys of a node, which its gateways copy."""
 
-    async def changed(self, version: int, timeout_s: float) -> tuple[int, tuple[AccessKey, ...]]: ...
+    async def changed(self, version: int, timeout_s: float) -> tuple[int, tuple[AccessKey, ...]]:
+        """The keys and their version: as soon as it differs from `version`, or after `timeout_s`."""
+        ...
 
 
 class ChangingPolicies(PoliciesPort, Protocol):
-    """The policies of tenants, and when they change."""
+    """The policies of a node, which its gateways copy."""
 
-    async def changed(self, version: int, timeout_s: float) -> tuple[int, Mapping[str, Policy]]: ...
-
-
-class ClusterPort(Protocol):
-    """What a gateway may ask of the node behind it."""
-
-    async def look(self) -> ClusterView: ...
-
-    async def order(self, command: Command) -> ClusterView: ...
-
-
-class NewsPort(Protocol):
-    """Who is told what gateways read from Kafka."""
-
-    def hear(self, number: int, news: KafkaNews) -> None: ...
+    async def changed(self, version: int, timeout_s: float) -> tuple[int, Mapping[str, Policy]]:
+        """The policies and their version: as soon as it differs from `version`, or after `timeout_s`."""
+        ...

@@ -1,14 +1,14 @@
-"""The log in Cassandra: entries by lightweight transactions, leases by the servers' clocks, and looking again.
+"""The log in Cassandra: entries by lightweight transactions, leases by the servers' clocks, and polling.
 
-- An append puts its entry at the first free index, if that is still free: one lightweight transaction on a row of its
-  own. Whoever appends has seen the entry before, so there are no gaps. Each has a nonce, by which its writer knows it
-  again when an answer was lost.
-- Cassandra tells nobody of anything, so whoever waits looks at the next index, often.
-- A lease is a row with the time of its renewal and its length. The time is a server's, and so is the one by which it is
-  judged how much is left. (A server whose clock is wrong ends leases too soon or too late: the stores' fences are there
-  for that.) Who wrote last is told by timestamps of the driver, which rise whatever the clock does.
-- A snapshot is written under its index, and counts when the head names it. What was trimmed is said in the head, too,
-  before it goes.
+- An append inserts its entry at the first free index, by one lightweight transaction on a row of its own. The writer
+  has seen the previous entry, so there are no gaps. A nonce tells the writer after a lost answer whether the entry
+  at an index is its own.
+- Cassandra has no notifications, so waiters poll the next index.
+- A lease is a row with the time of its renewal and its length. A server's clock gives that time and decides how much
+  is left. (If that clock is wrong, leases end too soon or too late; the stores' fences make that safe.) The driver's
+  timestamps, which always increase, decide which write is the last.
+- A snapshot is written under its index and counts once the head names it. The head also records trimming, before
+  entries are removed.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from collections.abc import Awaitable, Sequence
 from itertools import takewhile
 from typing import Any, TypeVar
 
-from everbell.entropy import Entropy, SystemEntropy
-from everbell.errors import LogError, LogUnavailable, LogUncertain, LogUnusable, StoreError, StoreUnavailable, Trimmed
-from everbell.logs.port import Entry, Snapshot, check_size
+from everbell.entropy import SystemEntropy
+from everbell.errors import LogUnavailable, LogUncertain, LogUnusable, StoreError, StoreUnavailable, Trimmed
+from everbell.logs.leases import until_ended
+from everbell.logs.port import LogEntry, Snapshot, check_size
 from everbell.logs.signal import Signal
-from everbell.stores.cassandra_address import Address
-from everbell.stores.cassandra_link import Link
-from everbell.stores.cassandra_tables import with_tables
+from everbell.stores.cassandra.address import CassandraAddress
+from everbell.stores.cassandra.session import CassandraSession
+from everbell.stores.cassandra.tables import with_tables
 
 T = TypeVar("T")
 
 FORMAT = 1
-"""What this version writes, and the highest that it reads."""
+"""The format that this version writes, and the newest that it reads."""
 
 _LOOK_S = 0.1
 _RETRY_S = 0.5
 _TRIES = 50
 _READ_AT_ONCE = 32
 _CHUNK_BYTES = 512 << 10
-_FORGET_S = 600
-"""Rows of leases that nobody renews go by themselves, long after the leases ended."""
+_FORGET_S = 600  # Cassandra removes the row of a lease this long after its end.
 
 _BEGIN = "INSERT INTO log_heads (log, format, trimmed, snapshot, chunks) VALUES (?, ?, 0, 0, 0) IF NOT EXISTS"
 _HEAD = "SELECT format, trimmed, snapshot, chunks FROM log_heads WHERE log = ?"
@@ -58,22 +58,21 @@ _NOW = "SELECT toUnixTimestamp(now()) FROM system.local"
 
 
 class CassandraLog:
-    """See the port."""
+    """A handle of a log in Cassandra; see the port."""
 
-    def __init__(self, address: Address, timeout_s: float, entropy: Entropy | None = None) -> None:
+    def __init__(self, address: CassandraAddress, timeout_s: float) -> None:
         self._log = address.store
-        self._link = Link(address)
-        self._renewals = Link(address)
+        self._link = CassandraSession(address)
+        self._renewals = CassandraSession(address)
         self._address = address
         self._timeout_s = timeout_s
-        self._entropy = entropy or SystemEntropy()
-        self._last = 0
-        """The highest index that is known to be in the log."""
+        self._entropy = SystemEntropy()
+        self._last = 0  # The highest index that is known to be in the log.
         self._news = Signal()
         self._appending = asyncio.Lock()
 
     async def open(self) -> None:
-        """Make the tables if need be. Raises `LogUnusable` or `LogUnavailable`."""
+        """Create the tables if they are missing. Raises `LogUnusable` or `LogUnavailable`."""
         try:
             head = await with_tables(
                 self._head, self._address, "everbell.logs", f"cassandra_{FORMAT}.cql", self._entropy
@@ -81,7 +80,7 @@ class CassandraLog:
             if head is None:
                 await self._link.decide([(_BEGIN, (self._log, FORMAT))])
                 head = await self._head()
-            await self._renewals.prepare(_RENEW)  # The first renewal shall not have to wait for a connection.
+            await self._renewals.prepare(_RENEW)  # So that the first renewal need not wait for a connection.
         except StoreError as error:
             raise _log_error(error) from error
         if head is not None and head[0] > FORMAT:
@@ -91,7 +90,6 @@ class CassandraLog:
             )
 
     async def append(self, data: bytes) -> int:
-        """See the port."""
         check_size(data)
         async with self._appending:
             nonce = self._entropy.nonce()
@@ -105,7 +103,7 @@ class CassandraLog:
         raise LogUnavailable("others keep appending to the log at the same time: try again")
 
     async def _put(self, index: int, nonce: bytes, data: bytes) -> bool:
-        """Whether the entry is at this index now; if not, another is. Raises `LogUncertain`."""
+        """Put the entry at this index; False if another one is there. Raises `LogUncertain`."""
         try:
             is_made, _ = await self._link.decide([(_PUT, (self._log, index, nonce, data))], timeout_s=self._timeout_s)
             if is_made:
@@ -118,7 +116,7 @@ class CassandraLog:
         return bool(rows) and rows[0][0] == nonce
 
     async def _find_end(self) -> None:
-        """Learn how far the log is, at least nearly: whoever appends there finds out if it is further."""
+        """Find the end of the log, at least nearly: an append finds out if the log is longer."""
         while entries := await self._entries(self._last, _READ_AT_ONCE):
             self._last = entries[-1].index
         head = await self._asked(self._head())
@@ -126,9 +124,8 @@ class CassandraLog:
             self._last = head[1]
             await self._find_end()
 
-    async def read(self, after: int, limit: int) -> Sequence[Entry]:
-        """See the port."""
-        entries: list[Entry] = []
+    async def read(self, after: int, limit: int) -> Sequence[LogEntry]:
+        entries: list[LogEntry] = []
         while len(entries) < limit:
             wanted = min(limit - len(entries), _READ_AT_ONCE)
             more = await self._entries(after + len(entries), wanted)
@@ -143,17 +140,16 @@ class CassandraLog:
             self._tell(entries[-1].index)
         return entries
 
-    async def _entries(self, after: int, limit: int) -> list[Entry]:
-        """A look at a few places in a row; the first is looked at alone where there is rarely anything."""
+    async def _entries(self, after: int, limit: int) -> list[LogEntry]:
+        """The entries at the next places. The first place is read alone, because it is usually empty."""
         first = await self._asked(self._link.ask(_ENTRY, self._log, after + 1, timeout_s=self._timeout_s))
         if not first or limit == 1:
-            return [Entry(*row) for row in first]
+            return [LogEntry(*row) for row in first]
         places = [(self._log, after + number) for number in range(2, limit + 1)]
         found = await self._asked(self._link.ask_all(_ENTRY, places))
-        return [Entry(*rows[0]) for rows in takewhile(bool, [first, *found])]
+        return [LogEntry(*rows[0]) for rows in takewhile(bool, [first, *found])]
 
     async def wait(self, after: int, timeout_s: float) -> None:
-        """See the port."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + timeout_s
         while self._last <= after and (left_s := end_s - loop.time()) > 0:
@@ -168,7 +164,6 @@ class CassandraLog:
             await self._news.wait(ticket, min(_LOOK_S, left_s))
 
     async def save(self, snapshot: Snapshot, keep: int) -> None:
-        """See the port."""
         head = await self._asked(self._head())
         assert head is not None
         _, trimmed, saved, _ = head
@@ -182,7 +177,7 @@ class CassandraLog:
         values = (snapshot.index, len(chunks), until, self._log, saved, trimmed)
         is_made, _ = await self._asked(self._link.decide([(_SAVE, values)]))
         if not is_made:
-            return await self.save(snapshot, keep)  # Somebody else saved one: it may be older.
+            return await self.save(snapshot, keep)  # Another node saved a snapshot, which may be older.
         for index in range(trimmed + 1, until + 1):
             await self._asked(self._link.decide([(_TRIM, (self._log, index))]))
         if saved:
@@ -190,7 +185,6 @@ class CassandraLog:
         return None
 
     async def load(self) -> Snapshot | None:
-        """See the port."""
         for _ in range(_TRIES):
             head = await self._asked(self._head())
             if head is None or not head[2]:
@@ -202,50 +196,36 @@ class CassandraLog:
         raise LogUnavailable("the snapshot of the log cannot be read: try again")
 
     async def renew(self, member: str, ttl_ms: int) -> None:
-        """See the port."""
         forget_s = -(-ttl_ms // 1_000) + _FORGET_S
         await self._asked(self._renewals.ask(_RENEW, self._log, member, ttl_ms, forget_s, timeout_s=self._timeout_s))
 
     async def release(self, member: str) -> None:
-        """See the port."""
         rows = await self._asked(self._link.ask(_LEFT, self._log, member, timeout_s=self._timeout_s))
-        if rows:  # Whatever this machine's clock says, it comes right after the renewal.
+        if rows:  # The timestamp follows that of the renewal, whatever this machine's clock says.
             values = (self._log, member)
             await self._asked(self._link.write([(_RELEASE, values)], rows[0][3] + 1, self._link.floor))
         self._news.ring()
 
     async def lives(self, member: str) -> bool:
-        """See the port."""
-        return await self._left_ms(member) > 0
+        return await self._left_s(member) > 0
 
     async def now(self) -> int | None:
-        """See the port."""
         [(now,)] = await self._asked(self._link.ask(_NOW, level="ONE", timeout_s=self._timeout_s))
         return int(now)
 
     async def ended(self, member: str) -> None:
-        """See the port."""
-        left_ms = 1.0
-        while left_ms > 0:
-            ticket = self._news.ticket()
-            try:
-                left_ms = await self._left_ms(member)
-            except LogError:
-                await asyncio.sleep(_RETRY_S)
-            else:
-                await self._news.wait(ticket, min(left_ms / 1_000, _LOOK_S * 2))
+        await until_ended(lambda: self._left_s(member), self._news, 2 * _LOOK_S)
 
     async def close(self) -> None:
-        """See the port."""
         await self._link.close()
         await self._renewals.close()
 
-    async def _left_ms(self, member: str) -> float:
+    async def _left_s(self, member: str) -> float:
         rows = await self._asked(self._link.ask(_LEFT, self._log, member, timeout_s=self._timeout_s))
         if not rows:
             return 0.0
         ttl_ms, renewed_at, now, _ = rows[0]
-        return float(ttl_ms - (now - renewed_at))
+        return float(ttl_ms - (now - renewed_at)) / 1_000
 
     async def _head(self) -> tuple[Any, ...] | None:
         rows = await self._link.see(_HEAD, self._log, timeout_s=self._timeout_s)

@@ -1,31 +1,31 @@
-"""The log of a cluster of one machine: files beside RocksDB, and no server.
+"""The log of a cluster on one machine: files beside RocksDB, and no server.
 
-One process has it open, so everybody else is dead by definition: leases are kept in its memory and end with it. The
-entries that were not trimmed are in memory too, so reading costs nothing.
+Only one process has it open, so leases are kept in its memory and end with it. Entries that were not trimmed are in
+memory too, so reads cost nothing.
 
-What is written goes through one thread, in turn, and is put into memory when it is durable. A caller that is
-cancelled leaves what it began to finish by itself, for files and memory must stay in step.
+One thread writes the files, one write at a time; a write becomes visible in memory once it is durable. A cancelled
+caller does not stop its write, because files and memory must stay in step.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
 
 from everbell.errors import LogBroken, LogUnavailable, LogUnusable
 from everbell.logs.local_file import LocalFile
-from everbell.logs.memory import SharedLog
-from everbell.logs.port import Entry, Snapshot, check_size
+from everbell.logs.memory import MemoryLog, SharedLog
+from everbell.logs.port import LogEntry, Snapshot, check_size
 
 FOLDER = "cluster"
 """The name of the log's folder in the directory of the store."""
 
 
-class LocalLog:
-    """See the port."""
+class LocalLog(MemoryLog):
+    """The log in a directory; see the port. After `LogBroken` the process has to end."""
 
     def __init__(self, directory: Path) -> None:
         """Open the log in the directory of a store, or make it. Raises `LogUnusable` or `LogCorrupt`."""
@@ -33,28 +33,26 @@ class LocalLog:
             self._file = LocalFile(directory.expanduser() / FOLDER)
         except OSError as error:
             raise LogUnusable(f"{directory / FOLDER} cannot be used for the log: {error.strerror}") from error
-        self._shared = SharedLog()
-        self._shared.entries = self._file.entries
-        self._shared.trimmed = self._file.trimmed
-        self._shared.snapshot = self._file.snapshot
-        self._memory = self._shared.handle()
+        shared = SharedLog()
+        shared.entries = self._file.entries
+        shared.trimmed = self._file.trimmed
+        shared.snapshot = self._file.snapshot
+        super().__init__(shared)
         self._turn = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, "everbell-log")
         self._broken: str | None = None
         self._closed = False
 
     async def append(self, data: bytes) -> int:
-        """See the port. Raises `LogBroken` when a sync fails: then the process has to end."""
         check_size(data)
         return await asyncio.shield(self._append(data))
 
     async def _append(self, data: bytes) -> int:
         async with self._turn:
-            await self._write(self._file.append, Entry(self._shared.last_index + 1, data))
-            return await self._memory.append(data)
+            await self._write(self._file.append, LogEntry(self._shared.last_index + 1, data))
+            return await super().append(data)
 
     async def save(self, snapshot: Snapshot, keep: int) -> None:
-        """See the port."""
         await asyncio.shield(self._save(snapshot, keep))
 
     async def _save(self, snapshot: Snapshot, keep: int) -> None:
@@ -65,42 +63,9 @@ class LocalLog:
             await self._write(self._file.save, snapshot)
             trimmed = max(snapshot.index - keep, shared.trimmed)
             await self._write(self._file.trim, trimmed, shared.entries[trimmed - shared.trimmed :])
-            await self._memory.save(snapshot, keep)
-
-    async def read(self, after: int, limit: int) -> Sequence[Entry]:
-        """See the port."""
-        return await self._memory.read(after, limit)
-
-    async def wait(self, after: int, timeout_s: float) -> None:
-        """See the port."""
-        await self._memory.wait(after, timeout_s)
-
-    async def load(self) -> Snapshot | None:
-        """See the port."""
-        return await self._memory.load()
-
-    async def renew(self, member: str, ttl_ms: int) -> None:
-        """See the port."""
-        await self._memory.renew(member, ttl_ms)
-
-    async def release(self, member: str) -> None:
-        """See the port."""
-        await self._memory.release(member)
-
-    async def lives(self, member: str) -> bool:
-        """See the port."""
-        return await self._memory.lives(member)
-
-    async def ended(self, member: str) -> None:
-        """See the port."""
-        await self._memory.ended(member)
-
-    async def now(self) -> int | None:
-        """See the port."""
-        return None
+            await super().save(snapshot, keep)
 
     async def close(self) -> None:
-        """See the port."""
         async with self._turn:
             if not self._closed:
                 self._closed = True

@@ -1,17 +1,16 @@
-"""The files of the local log: entries that are framed, summed and synced one by one, and a snapshot beside them.
+"""The files of the local log: entries with checksums that are synced one by one, and a snapshot beside them.
 
-    cluster/lock       held by the process that has the log
-    cluster/entries    a head (how much was trimmed), then a frame for each entry
+    cluster/lock       held by the process that has the log open
+    cluster/entries    a head (the index up to which entries were trimmed), then a frame for each entry
     cluster/snapshot   a head (its index), then the snapshot
 
-- An entry is synced before the next one is written. So a crash can leave only the last frame unfinished, and a bad
-  frame with nothing whole behind it is taken for that: it was never acknowledged, and is cut off. A bad frame with a
-  whole one behind it is damage, and the log refuses to go on.
+- An entry is synced before the next one is written, so a crash can leave only the last frame unfinished. A bad frame
+  without a whole frame behind it was never acknowledged and is cut off. A bad frame with a whole one behind it is
+  damage, and the log refuses to open.
 - Both files are replaced as a whole: written under another name, synced, renamed. A crash leaves the old or the new.
-- The snapshot is durable before anything is trimmed.
+- The snapshot is durable before entries are trimmed.
 
-A second RocksDB would do the same with a thousand times the code, a dozen files and caches of its own, for a few
-commands a day.
+A second RocksDB would need a dozen files and its own caches for a few commands a day.
 """
 
 from __future__ import annotations
@@ -24,22 +23,20 @@ from struct import Struct
 from zlib import crc32
 
 from everbell.errors import LogBroken, LogCorrupt, LogUnusable
-from everbell.logs.port import Entry, Snapshot
+from everbell.logs.port import LogEntry, Snapshot
 
 _ENTRIES_FORMAT = b"everbell entries 1\n"
 _SNAPSHOT_FORMAT = b"everbell snapshot 1\n"
-_HEAD = Struct(">QI")
-"""A number, and the sum of it and of what follows in a snapshot."""
+_HEAD = Struct(">QI")  # A number, and a checksum. In a snapshot, the checksum covers the data too.
 _MARK = b"\xebell"
-_FRAME = Struct(">4sIQI")
-"""The mark, the length, the index, and the sum of those and of the data."""
+_FRAME = Struct(">4sIQI")  # The mark, the length, the index, and a checksum of those and of the data.
 
 
 class LocalFile:
-    """The files, open for the only process that may write them. Blocking; errors of the system pass through."""
+    """The files, open for the only process that may write them. Calls block; errors of the system pass through."""
 
     def __init__(self, folder: Path) -> None:
-        """Open them, or make them. Raises `LogCorrupt`, `LogUnusable`, `OSError`."""
+        """Open or create the files. Raises `LogCorrupt`, `LogUnusable`, `OSError`."""
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -53,10 +50,8 @@ class LocalFile:
             os.close(self._lock)
             raise
 
-    def append(self, entry: Entry) -> None:
-        """Write an entry behind the last, and sync it. Nothing is left of it after an `OSError`; after `LogBroken`
-        nobody knows.
-        """
+    def append(self, entry: LogEntry) -> None:
+        """Append an entry and sync it. After an `OSError` nothing of it is left; after `LogBroken` that is unknown."""
         frame = _frame(entry)
         try:
             _write(self._fd, frame, self._end)
@@ -67,12 +62,11 @@ class LocalFile:
         self._end += len(frame)
 
     def save(self, snapshot: Snapshot) -> None:
-        """Replace the snapshot."""
         head = _HEAD.pack(snapshot.index, _sum_of(snapshot))
         self._replace("snapshot", _SNAPSHOT_FORMAT + head + snapshot.data)
 
-    def trim(self, trimmed: int, entries: Sequence[Entry]) -> None:
-        """Replace the entries by those that are left after `trimmed`."""
+    def trim(self, trimmed: int, entries: Sequence[LogEntry]) -> None:
+        """Replace the entries by those after `trimmed`."""
         content = _head_of_entries(trimmed) + b"".join(map(_frame, entries))
         self._replace("entries", content)
         os.close(self._fd)
@@ -80,7 +74,6 @@ class LocalFile:
         self._end = len(content)
 
     def close(self) -> None:
-        """Let go of the files."""
         os.close(self._fd)
         os.close(self._lock)
 
@@ -113,13 +106,13 @@ class LocalFile:
             raise self._damage("snapshot", "its sum is wrong")
         return snapshot
 
-    def _read_entries(self) -> tuple[int, list[Entry], int]:
-        """What was trimmed, what is there, and where the last frame ends; what a crash left behind it is cut off."""
+    def _read_entries(self) -> tuple[int, list[LogEntry], int]:
+        """The trimmed index, the entries, and the end of the last frame. Cuts off an unfinished frame behind it."""
         content = (self._folder / "entries").read_bytes()
         trimmed, sum, end = self._read_head("entries", content, _ENTRIES_FORMAT)
         if sum != crc32(content[: end - 4]):
             raise self._damage("entries", "the sum of its head is wrong")
-        entries: list[Entry] = []
+        entries: list[LogEntry] = []
         while (entry := _entry_at(content, end)) is not None:
             if entry.index != trimmed + len(entries) + 1:
                 raise self._damage("entries", f"entry {entry.index} is where {trimmed + len(entries) + 1} should be")
@@ -130,11 +123,11 @@ class LocalFile:
         return trimmed, entries, end
 
     def _cut(self, content: bytes, end: int) -> None:
-        """Cut off the frame that a crash left unfinished, if it is that."""
+        """Cut off an unfinished frame. Raises `LogCorrupt` if whole frames follow."""
         place = end
         while (place := content.find(_MARK, place + 1)) >= 0:
             if _entry_at(content, place) is not None:
-                raise self._damage("entries", f"what begins at byte {end} is no entry, and there are entries behind it")
+                raise self._damage("entries", f"the bytes at {end} are no entry, and there are entries behind them")
         fd = self._open_entries()
         try:
             os.ftruncate(fd, end)
@@ -143,7 +136,7 @@ class LocalFile:
             os.close(fd)
 
     def _read_head(self, name: str, content: bytes, format: bytes) -> tuple[int, int, int]:
-        """The number, the sum, and where the head ends."""
+        """The number, the checksum, and the end of the head."""
         end = len(format) + _HEAD.size
         if len(content) >= end and content.startswith(format):
             return (*_HEAD.unpack_from(content, len(format)), end)
@@ -179,21 +172,21 @@ def _sum_of(snapshot: Snapshot) -> int:
     return crc32(snapshot.data, crc32(snapshot.index.to_bytes(8, "big")))
 
 
-def _frame(entry: Entry) -> bytes:
+def _frame(entry: LogEntry) -> bytes:
     return _FRAME.pack(_MARK, len(entry.data), entry.index, _sum_of_frame(entry)) + entry.data
 
 
-def _sum_of_frame(entry: Entry) -> int:
+def _sum_of_frame(entry: LogEntry) -> int:
     return crc32(entry.data, crc32(_FRAME.pack(_MARK, len(entry.data), entry.index, 0)))
 
 
-def _entry_at(content: bytes, place: int) -> Entry | None:
-    """The entry whose frame begins there, None if no whole one does."""
+def _entry_at(content: bytes, place: int) -> LogEntry | None:
+    """The entry in the frame at `place`; None if there is no whole frame."""
     start = place + _FRAME.size
     if start > len(content):
         return None
     mark, length, index, sum = _FRAME.unpack_from(content, place)
-    entry = Entry(index, content[start : start + length])
+    entry = LogEntry(index, content[start : start + length])
     return entry if mark == _MARK and len(entry.data) == length and sum == _sum_of_frame(entry) else None
 
 
@@ -216,5 +209,5 @@ def _sync(fd: int) -> None:
     try:
         os.fsync(fd)
     except OSError as error:
-        # What the kernel could not write it may have forgotten by now, so a second try would prove nothing.
+        # The kernel may have dropped the pages that it failed to write, so a second fsync would prove nothing.
         raise LogBroken(f"syncing the log failed ({error.strerror}): end the process and start again") from error

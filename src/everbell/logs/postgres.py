@@ -1,15 +1,14 @@
-"""The log in PostgreSQL: tables in a schema, LISTEN/NOTIFY with a poll behind it, leases by the server's clock.
+"""The log in PostgreSQL: tables in a schema, LISTEN/NOTIFY plus polling, leases by the server's clock.
 
-- An append takes the next index from a row that it holds until it is committed: entries become visible in order,
-  without gaps. It is a single statement, so nothing waits for a node that freezes in the middle.
-- Each append notifies, in a channel named like the schema, with its index. A connection of its own listens; whenever
-  that was made anew, it asks how far the log is, and it asks now and then in between, for a connection can be dead
-  without saying so.
-- A lease is the time when it ends, by the server's clock. Whoever waits for the end is told of a release, and
-  otherwise asks the server how long is left, waits that long, and asks again. (A server whose clock is set forward ends
-  leases too soon: the stores' fences are there for that.)
-- Renewals have a connection of their own: they wait neither behind a large snapshot, nor behind a question that a dead
-  connection does not answer.
+- An append takes the next index from a row that it locks until it commits: entries become visible in order, without
+  gaps. It is a single statement, so no lock is held by a node that freezes.
+- Each append notifies its index, in a channel named like the schema. A separate connection listens. It asks for the
+  last index after each reconnect and regularly in between, because a dead connection may go unnoticed.
+- A lease is its end by the server's clock. A waiter is notified of a release; otherwise it asks the server how much
+  time is left, waits that long, and asks again. (If the server's clock is set forward, leases end too soon; the
+  stores' fences make that safe.)
+- Renewals have their own connection, so that they wait neither behind a large snapshot nor behind a query on a dead
+  connection.
 """
 
 from __future__ import annotations
@@ -19,16 +18,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from everbell.errors import LogError, Trimmed
-from everbell.logs.port import Entry, Snapshot, check_size
-from everbell.logs.postgres_failures import FAILURES, append_error
-from everbell.logs.postgres_link import Link, connect
+from everbell.errors import Trimmed
+from everbell.logs.leases import until_ended
+from everbell.logs.port import LogEntry, Snapshot, check_size
+from everbell.logs.postgres_connection import LogConnection, connect
+from everbell.logs.postgres_failures import append_error
 from everbell.logs.postgres_tables import prepare
 from everbell.logs.signal import Signal
-from everbell.stores.postgres_address import Address
+from everbell.stores.postgres.address import PostgresAddress
+from everbell.stores.postgres.failures import Failure
 
-_LOOK_S = 5.0
-"""How often to ask although nothing was told."""
+_LOOK_S = 5.0  # How often to poll in spite of notifications.
 _RETRY_S = 0.5
 _RENEW_MIN_S = 1.0
 
@@ -68,84 +68,65 @@ _LEFT = "SELECT extract(epoch FROM ends_at - clock_timestamp())::float8 AS left_
 
 
 class PostgresLog:
-    """See the port."""
+    """A handle of a log in PostgreSQL; see the port."""
 
-    def __init__(self, address: Address, timeout_s: float) -> None:
+    def __init__(self, address: PostgresAddress, timeout_s: float) -> None:
         self._address = address
         self._timeout_s = timeout_s
-        self._work = Link(address, timeout_s)
-        self._renewals = Link(address, timeout_s)
+        self._work = LogConnection(address, timeout_s)
+        self._renewals = LogConnection(address, timeout_s)
         self._news = Signal()
-        self._told = 0
-        """The highest index that is known to be in the log."""
+        self._told = 0  # The highest index that is known to be in the log.
         self._listener: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Make the tables if need be, and begin to listen. Raises `LogUnusable` or `LogUnavailable`."""
+        """Create the tables if they are missing, and begin to listen. Raises `LogUnusable` or `LogUnavailable`."""
         await prepare(self._address, self._timeout_s)
         self._listener = asyncio.create_task(self._keep_listening())
 
     async def append(self, data: bytes) -> int:
-        """See the port."""
         check_size(data)
         [row] = await self._work.ask(_APPEND, data, self._address.schema, failure=append_error)
         index: int = row["index"]
         return index
 
-    async def read(self, after: int, limit: int) -> Sequence[Entry]:
-        """See the port."""
+    async def read(self, after: int, limit: int) -> Sequence[LogEntry]:
         rows = await self._work.ask(_READ, after, limit)
         if rows[0]["trimmed"] > after:
             raise Trimmed.at(after)
-        return [Entry(row["index"], row["data"]) for row in rows if row["index"] is not None]
+        return [LogEntry(row["index"], row["data"]) for row in rows if row["index"] is not None]
 
     async def wait(self, after: int, timeout_s: float) -> None:
-        """See the port."""
         end_s = asyncio.get_running_loop().time() + timeout_s
         while self._told <= after and (left_s := end_s - asyncio.get_running_loop().time()) > 0:
             await self._news.wait(self._news.ticket(), left_s)
 
     async def save(self, snapshot: Snapshot, keep: int) -> None:
-        """See the port."""
         await self._work.ask(_SAVE, snapshot.index, snapshot.data, snapshot.index - keep)
 
     async def load(self) -> Snapshot | None:
-        """See the port."""
         rows = await self._work.ask(_LOAD)
         return Snapshot(rows[0]["index"], rows[0]["data"]) if rows else None
 
     async def renew(self, member: str, ttl_ms: int) -> None:
-        """See the port. On a connection that is dead without saying so there has to be time for another try."""
+        # The connection may be dead, so the time-out has to leave time for another try within the lease.
         within_s = min(max(ttl_ms / 3_000, _RENEW_MIN_S), self._timeout_s)
         await self._renewals.ask(_RENEW, member, ttl_ms, within_s=within_s)
 
     async def release(self, member: str) -> None:
-        """See the port."""
         await self._work.ask(_RELEASE, member, self._address.schema)
 
     async def lives(self, member: str) -> bool:
-        """See the port."""
         return await self._left_s(member) > 0
 
     async def now(self) -> int | None:
-        """See the port."""
         [row] = await self._work.ask(_NOW)
         return int(row["now"])
 
     async def ended(self, member: str) -> None:
-        """See the port."""
-        left_s = 1.0
-        while left_s > 0:
-            ticket = self._news.ticket()
-            try:
-                left_s = await self._left_s(member)
-            except LogError:
-                await asyncio.sleep(_RETRY_S)
-            else:
-                await self._news.wait(ticket, min(left_s, _LOOK_S))
+        await until_ended(lambda: self._left_s(member), self._news, _LOOK_S)
 
     async def close(self) -> None:
-        """See the port."""
         if self._listener is not None:
             self._listener.cancel()
             with suppress(asyncio.CancelledError):
@@ -159,12 +140,12 @@ class PostgresLog:
 
     async def _keep_listening(self) -> None:
         while True:
-            with suppress(*FAILURES):
+            with suppress(*Failure):
                 await self._listen()
             await asyncio.sleep(_RETRY_S)
 
     async def _listen(self) -> None:
-        """Listen as long as the connection lasts."""
+        """Listen until the connection is lost."""
         connection = await connect(self._address, self._timeout_s)
         lost = Signal()
         try:

@@ -1,8 +1,8 @@
-"""The tables of a log in PostgreSQL: made, or found and understood.
+"""The tables of a log in PostgreSQL: created, or found and checked.
 
-Several nodes may start at once on an empty database: the first one gets a lock, makes everything in one transaction,
-and the others find it made. It is the lock under which the store makes its tables, for both make the schema. A log
-that was written by a newer release is refused.
+Several nodes may start at once on an empty database. The first one takes a lock and creates everything in one
+transaction; the others find the tables. The store takes the same lock, because both create the schema. A log of a
+newer release is refused.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from typing import Any
 import asyncpg
 
 from everbell.errors import LogUnusable
-from everbell.logs.postgres_failures import FAILURES, log_error
-from everbell.logs.postgres_link import connect
-from everbell.stores.postgres_address import Address
+from everbell.logs.postgres_connection import connect
+from everbell.logs.postgres_failures import log_error
+from everbell.stores.postgres.address import PostgresAddress
+from everbell.stores.postgres.failures import Failure
 
 FORMAT = 1
-"""What this version writes, and the highest that it reads."""
+"""The format that this version writes, and the newest that it reads."""
 
 
-async def prepare(address: Address, timeout_s: float) -> None:
-    """Make the tables, if they are not there. Raises `LogUnusable` or `LogUnavailable`."""
+async def prepare(address: PostgresAddress, timeout_s: float) -> None:
+    """Create the tables if they are missing. Raises `LogUnusable` or `LogUnavailable`."""
     try:
         connection = await connect(address, timeout_s)
         try:
@@ -30,11 +31,11 @@ async def prepare(address: Address, timeout_s: float) -> None:
                 await _make_or_check(connection, address)
         finally:
             connection.terminate()
-    except FAILURES as error:
+    except Failure as error:
         raise log_error(error, address.name) from error
 
 
-async def _make_or_check(connection: asyncpg.Connection[Any], address: Address) -> None:
+async def _make_or_check(connection: asyncpg.Connection[Any], address: PostgresAddress) -> None:
     schema = address.schema
     await connection.execute("SELECT pg_advisory_xact_lock(hashtext('everbell migrations'), hashtext($1))", schema)
     if not await connection.fetchval("SELECT 1 FROM pg_namespace WHERE nspname = $1", schema):

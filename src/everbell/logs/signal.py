@@ -1,7 +1,7 @@
-"""Waking those who wait for news, without losing news that comes while they look.
+"""A notification that cannot be missed between a check and the wait after it.
 
-Whoever waits takes a ticket first, then looks, and then waits with the ticket: what was rung for after the ticket was
-taken does not wait at all.
+A waiter takes a ticket, checks its condition, and then waits with the ticket. If the signal was rung after the
+ticket was taken, the wait returns at once.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ import asyncio
 
 
 class Signal:
-    """Something may have happened. Used on one event loop."""
+    """A notification for one event loop."""
 
     def __init__(self) -> None:
         self._count = 0
         self._waiting: list[asyncio.Future[None]] = []
 
     def ticket(self) -> int:
-        """Where the news stand now."""
+        """The present count of rings."""
         return self._count
 
     def ring(self) -> None:
-        """Wake everybody."""
         self._count += 1
         waiting, self._waiting = self._waiting, []
         for future in waiting:
@@ -29,7 +28,7 @@ class Signal:
                 future.set_result(None)
 
     async def wait(self, ticket: int, timeout_s: float) -> None:
-        """Return when it was rung since the ticket was taken, or after the time."""
+        """Return when the signal was rung since the ticket was taken, or after the time-out."""
         if self._count != ticket or timeout_s <= 0:
             return
         future = asyncio.get_running_loop().create_future()

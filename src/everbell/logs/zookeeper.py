@@ -1,17 +1,17 @@
-"""The log in ZooKeeper: sequential nodes, watches, snapshots in parts, leases of ephemeral nodes.
+"""The log in ZooKeeper: sequential nodes, watches, snapshots in parts, leases as ephemeral nodes.
 
-    format              what wrote it
-    entries/e-<number>  numbered by ZooKeeper from 0 on without gaps, for failed creations do not count; the entry with
-                        index i is number i - 1, so that it can be asked for, and watched for, by name
-    trimmed             the index up to which entries are gone; set before they go
+    format              the version of this layout
+    entries/e-<number>  numbered by ZooKeeper from 0 on without gaps, because failed creations do not count; the entry
+                        with index i has number i - 1, so a reader can get and watch it by name
+    trimmed             the index up to which entries are removed; set before the removal
     snapshot(s)         see `zookeeper_snapshots`
     leases/m-<member>   see `zookeeper_leases`
 
-A reader may talk to a server that is behind, and then sees an older state, but never one with holes. It asks for
-entries first and then for what was trimmed: an entry that is missing because it was trimmed is never taken for one that
-is yet to come.
+A reader may talk to a server that is behind and sees an older state then, but never one with holes. It asks for the
+entries first and for `trimmed` afterwards, so it never takes a trimmed entry for one that does not exist yet.
 
-An append whose connection is lost has an unknown outcome, and says so. ZooKeeper numbers up to 2³¹ entries.
+If the connection is lost during an append, the outcome is unknown, and `LogUncertain` is raised. ZooKeeper numbers
+up to 2³¹ entries.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from operator import methodcaller as call
 from kazoo.exceptions import BadVersionError, NoNodeError
 
 from everbell.errors import LogUnavailable, LogUncertain, LogUnusable, Trimmed
-from everbell.logs.port import Entry, Snapshot, check_size
-from everbell.logs.zookeeper_address import Address
+from everbell.logs.port import LogEntry, Snapshot, check_size
+from everbell.logs.zookeeper_address import ZookeeperAddress
 from everbell.logs.zookeeper_leases import ZookeeperLeases
 from everbell.logs.zookeeper_session import Session
 from everbell.logs.zookeeper_snapshots import Snapshots
@@ -35,9 +35,9 @@ _AT_ONCE = 32
 
 
 class ZookeeperLog:
-    """See the port."""
+    """A handle of a log in ZooKeeper; see the port."""
 
-    def __init__(self, address: Address, timeout_s: float) -> None:
+    def __init__(self, address: ZookeeperAddress, timeout_s: float) -> None:
         self._root = address.root
         self._address = address
         self._timeout_s = timeout_s
@@ -49,11 +49,11 @@ class ZookeeperLog:
         return Session(self._address, session_s, self._timeout_s)
 
     async def open(self) -> None:
-        """Make the nodes, if they are not there. Raises `LogUnusable` or `LogUnavailable`."""
+        """Create the missing nodes. Raises `LogUnusable` or `LogUnavailable`."""
         folders = [f"{self._root}/{name}" for name in ("entries", "snapshots", "leases")]
         await self._session.ask(*[call("ensure_path_async", path) for path in folders])
         contents = {"format": FORMAT, "trimmed": b"0", "snapshot": b""}
-        # Those that are there stay as they are.
+        # Existing nodes keep their content.
         await self._session.ask(
             *[call("create_async", f"{self._root}/{n}", content) for n, content in contents.items()]
         )
@@ -65,16 +65,14 @@ class ZookeeperLog:
             )
 
     async def append(self, data: bytes) -> int:
-        """See the port."""
         check_size(data)
         [path] = await self._session.ask(
             call("create_async", f"{self._root}/entries/e-", data, sequence=True), lost=LogUncertain
         )
         return 1 + _number(path)
 
-    async def read(self, after: int, limit: int) -> Sequence[Entry]:
-        """See the port."""
-        entries: list[Entry] = []
+    async def read(self, after: int, limit: int) -> Sequence[LogEntry]:
+        entries: list[LogEntry] = []
         while len(entries) < limit:
             start = after + len(entries) + 1
             indices = range(start, start + min(_AT_ONCE, limit - len(entries)))
@@ -87,11 +85,10 @@ class ZookeeperLog:
             for index, answer in zip(indices, answers, strict=True):
                 if isinstance(answer, NoNodeError):
                     return entries
-                entries.append(Entry(index, answer[0]))
+                entries.append(LogEntry(index, answer[0]))
         return entries
 
     async def wait(self, after: int, timeout_s: float) -> None:
-        """See the port."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + timeout_s
         news, next_entry = self._session.news, self._entry(after + 1)
@@ -103,32 +100,27 @@ class ZookeeperLog:
                     if stat is not None:
                         return
             except (LogUnavailable, TimeoutError):
-                pass  # The connection will ring when it is back.
+                pass  # The session rings `news` after a reconnect.
             await news.wait(ticket, end_s - loop.time())
 
     async def save(self, snapshot: Snapshot, keep: int) -> None:
-        """See the port."""
         if await self._snapshots.save(snapshot):
             await self._trim(snapshot.index - keep)
 
     async def load(self) -> Snapshot | None:
-        """See the port."""
         return await self._snapshots.load()
 
     async def renew(self, member: str, ttl_ms: int) -> None:
-        """See the port."""
         await self._leases.renew(member, ttl_ms)
 
     async def release(self, member: str) -> None:
-        """See the port."""
         await self._leases.release(member)
 
     async def lives(self, member: str) -> bool:
-        """See the port."""
         return await self._leases.lives(member)
 
     async def now(self) -> int | None:
-        """See the port. The server has no clock to read, but it notes when a node was written."""
+        # The server has no clock to read, but it records when a node was written.
         path = f"{self._root}/clock"
         await self._session.ask(call("create_async", path, b""))
         [stat] = await self._session.ask(call("set_async", path, b""))
@@ -136,16 +128,14 @@ class ZookeeperLog:
         return now
 
     async def ended(self, member: str) -> None:
-        """See the port."""
         await self._leases.ended(member)
 
     async def close(self) -> None:
-        """See the port."""
         await self._leases.close()
         await self._session.end()
 
     async def _trim(self, index: int) -> None:
-        """Say that it is gone, and then remove it, together with what an earlier trim did not come to."""
+        """Advance `trimmed`, then remove the entries, including those that an earlier trim left."""
         path = f"{self._root}/trimmed"
         while True:
             [(content, stat)] = await self._session.ask(call("get_async", path))

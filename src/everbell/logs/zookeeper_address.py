@@ -1,8 +1,8 @@
-"""The address of a log in ZooKeeper: what its URL says, and how to speak of it without giving away a password.
+"""The address of a log in ZooKeeper: its URL, and a name for messages that contains no password.
 
     zookeeper://user:password@host:2181,host:2181/path
 
-With a user, everything is made so that only this user can use it (ZooKeeper's digest scheme).
+With a user, only that user can access the nodes (ZooKeeper's digest scheme).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _PATH = re.compile(r"(/[\w-][\w.-]*)*/?", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Address:
-    """Where the log is. `user` has a password in it, `name` never has: show only that."""
+class ZookeeperAddress:
+    """The parts of the URL. `user` contains a password, so messages show only `name`."""
 
     hosts: str
     root: str
@@ -29,8 +29,8 @@ class Address:
     user: tuple[str, str] | None = field(repr=False, default=None)
 
 
-def read_address(url: str) -> Address:
-    """Raises `LogUnusable`, and does not repeat the URL: it may have a password in it."""
+def read_address(url: str) -> ZookeeperAddress:
+    """Parse a URL. Raises `LogUnusable` without repeating the URL, which may contain a password."""
     match = _URL.fullmatch(url)
     if match is None or not all(_HOST.fullmatch(host) for host in match["hosts"].split(",")):
         raise LogUnusable(f"the URL of the log cannot be read: write it like {_EXAMPLE}")
@@ -38,7 +38,9 @@ def read_address(url: str) -> Address:
     if not _PATH.fullmatch(path):
         raise LogUnusable(f"the path in the URL of the log has to be of letters, digits, - and _: as in {_EXAMPLE}")
     root = path.rstrip("/") or "/everbell"
-    return Address(match["hosts"], root, f"ZooKeeper at {match['hosts']}, path {root}", _read_user(match["user"]))
+    return ZookeeperAddress(
+        match["hosts"], root, f"ZooKeeper at {match['hosts']}, path {root}", _read_user(match["user"])
+    )
 
 
 def _read_user(text: str | None) -> tuple[str, str] | None:

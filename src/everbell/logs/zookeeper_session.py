@@ -1,12 +1,12 @@
 """A session with ZooKeeper, for asyncio.
 
-The driver, kazoo, works with threads of its own: requests are handed to it without waiting, and answers and news come
-back to the loop through `call_soon_threadsafe`. It connects again by itself, with the same session where that lives.
+The driver, kazoo, has its own threads: requests are queued without waiting, and answers and watch events come back
+to the loop through `call_soon_threadsafe`. It reconnects by itself, with the same session while that lives.
 
-- A request is made only while connected; before that, nothing was sent, so nothing was done.
-- What is lost after that has an unknown outcome: a lost connection, an expired session, no answer in time.
+- A request is sent only while connected, so a failure before that has no effect.
+- A later failure has an unknown outcome: a lost connection, an expired session, no answer in time.
 - Answers that are expected in some places, such as "no such node", are values.
-- The driver logs what it sends when it logs everything, passwords included. It gets a logger that does not.
+- At debug level, the driver logs requests with their passwords. Its logger is therefore limited to errors.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from kazoo.security import make_digest_acl
 
 from everbell.errors import LogError, LogUnavailable, LogUnusable
 from everbell.logs.signal import Signal
-from everbell.logs.zookeeper_address import Address
+from everbell.logs.zookeeper_address import ZookeeperAddress
 
 Request = Callable[[Any], Any]
-"""What to ask: it calls one of the client's `…_async` methods."""
+"""A function that calls one of the client's `…_async` methods."""
 
 _EXPECTED = (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)
 _RETRY = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0}
@@ -46,9 +46,9 @@ _driver_log.setLevel(logging.ERROR)
 
 
 class Session:
-    """One session. `news` rings when a watch or the connection has something to say."""
+    """One session. `news` rings after a watch event and when the connection changes."""
 
-    def __init__(self, address: Address, session_s: float, timeout_s: float) -> None:
+    def __init__(self, address: ZookeeperAddress, session_s: float, timeout_s: float) -> None:
         self.news = Signal()
         self._loop = asyncio.get_running_loop()
         self._address = address
@@ -69,16 +69,15 @@ class Session:
 
     @property
     def id(self) -> int | None:
-        """Of the session that lives now."""
         current = self._client.client_id
         return None if current is None else current[0]
 
     def watch(self, event: object) -> None:
-        """To be given to requests that watch. Always the same, so that the driver keeps it once for each path."""
+        """The watch function for requests. It is always the same, so that the driver keeps it once for each path."""
         self._on_news(event)
 
     async def ask(self, *requests: Request, lost: type[LogError] = LogUnavailable) -> list[Any]:
-        """Send requests, in order, and return their answers. Raises `lost` when the outcome is unknown, otherwise
+        """Send requests in order and return their answers. Raises `lost` if the outcome is unknown, otherwise
         `LogUnavailable` or `LogUnusable`.
         """
         if self._has_ended:
@@ -102,7 +101,7 @@ class Session:
         return answers
 
     async def end(self) -> None:
-        """End the session, and with it whatever lives only as long as it."""
+        """End the session and all its ephemeral nodes."""
         done = asyncio.Event()
         self.end_soon(lambda: self._tell_loop(done.set))
         try:
@@ -112,17 +111,17 @@ class Session:
             _log.warning("%s does not answer; the session will end by itself", self._address.name)
 
     def end_soon(self, then: Callable[[], None] = lambda: None) -> None:
-        """The same, without waiting for it."""
+        """End the session without waiting."""
 
         def end() -> None:
             self.end_now()
             then()
 
-        # Not in the loop's pool of threads: the driver may wait for a server that is away, and nobody waits for that.
+        # A thread of its own and not one of the loop's pool, because the driver may block while the server is away.
         threading.Thread(target=end, name="everbell-zookeeper-end", daemon=True).start()
 
     def end_now(self) -> None:
-        """The same, from any thread; blocks."""
+        """End the session from any thread; blocks."""
         with self._ending:
             if self._has_ended:
                 return
@@ -160,7 +159,7 @@ class Session:
         try:
             self._loop.call_soon_threadsafe(call, *arguments)
         except RuntimeError:
-            return  # The loop is closed: there is nobody left to tell.
+            return  # The loop is closed.
 
     def _failed(self, failure: type[LogError], reason: str) -> LogError:
         if failure is LogUnavailable:

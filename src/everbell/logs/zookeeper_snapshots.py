@@ -1,10 +1,10 @@
-"""Snapshots in ZooKeeper, whose nodes hold a megabyte: compressed, cut into parts, and named by one node.
+"""Snapshots in ZooKeeper. A node holds a megabyte, so they are compressed, cut into parts, and named by one node.
 
-    snapshot                        which one counts: its index, folder, number of parts and sum; replaced by version
+    snapshot                        the current one: index, folder, number of parts and checksum; replaced by version
     snapshots/<index>-<number>/0    its parts
 
-A snapshot is written in full before it is named. Whoever names a newer one removes the folders of older ones, those
-that were never finished included; who was still writing one of these finds that it is no longer needed.
+A snapshot is written in full before it is named. The writer that names a newer one removes the folders of older
+ones, including unfinished ones. The writer of an unfinished one notices that, and stops.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 class Snapshots:
-    """Under `root`, where a node `snapshot` and a node `snapshots` were made."""
+    """Snapshots under `root`, where the nodes `snapshot` and `snapshots` exist."""
 
     def __init__(self, session: Session, root: str) -> None:
         self._session = session
@@ -40,7 +40,7 @@ class Snapshots:
         self._folders = f"{root}/snapshots"
 
     async def load(self) -> Snapshot | None:
-        """The one that counts. Raises `LogCorrupt`."""
+        """The current snapshot. Raises `LogCorrupt`."""
         for _ in range(_TRIES):
             named, _version = await self._named()
             if named is None:
@@ -52,7 +52,7 @@ class Snapshots:
         raise LogUnavailable("the snapshot was replaced faster than it could be read; trying again")
 
     async def save(self, snapshot: Snapshot) -> bool:
-        """Make it the one that counts, unless there is one as new. Returns whether it is."""
+        """Make the snapshot current, unless the present one is as new. Returns whether it was made current."""
         named, version = await self._named()
         if named is not None and named.index >= snapshot.index:
             return False
@@ -70,7 +70,7 @@ class Snapshots:
         return (msgspec.json.decode(content, type=_Named) if content else None), stat.version
 
     async def _read(self, named: _Named) -> bytes | None:
-        """None when it was removed meanwhile."""
+        """The bytes of a snapshot; None if it was removed meanwhile."""
         parts: list[bytes] = []
         for start in range(0, named.parts, _AT_ONCE):
             paths = [f"{self._folders}/{named.folder}/{part}" for part in range(start, named.parts)[:_AT_ONCE]]
@@ -81,7 +81,7 @@ class Snapshots:
         return b"".join(parts)
 
     async def _write(self, snapshot: Snapshot) -> _Named | None:
-        """None when somebody who named a newer one removed it meanwhile."""
+        """Write a snapshot; None if the writer of a newer one removed it meanwhile."""
         packed = zlib.compress(snapshot.data)
         prefix = f"{self._folders}/{snapshot.index:020d}-"
         [path] = await self._session.ask(call("create_async", prefix, b"", sequence=True))
@@ -103,5 +103,5 @@ class Snapshots:
         if isinstance(parts, NoNodeError):
             return
         paths = [*(f"{path}/{part}" for part in parts), path]
-        # Not empty when somebody is writing into it: then it is removed with the next snapshot.
+        # A folder that is being written is not empty and stays; the next snapshot removes it.
         await self._session.ask(*[call("delete_async", path) for path in paths])

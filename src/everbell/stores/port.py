@@ -1,14 +1,14 @@
-"""The port of all stores: what the engine asks of the place where events are kept.
+"""The port of all stores: the operations by which the engine keeps events.
 
-Rules that every store keeps, and that `tests/conformance/test_store.py` checks on each:
+Every store keeps these rules, and `tests/conformance/test_store.py` checks them on each store:
 
 - `apply` is atomic as a whole, and durable when it returns; its changes take effect in the order given. When it
-  raises, none of them was made or ever will be, except after `StoreBroken`, which means: unknown, end the process
-  and recover. Cancelling it leaves unknown what was made, too.
-- Every write is fenced: it names the epochs under which its writer owns the partitions, and is refused as a whole with
-  `Fenced` unless they are the ones in force for all partitions that it touches.
-- `StoreUnavailable` means that nothing was done and that trying again may help; any other `StoreError` of a write is a
-  reason to end.
+  raises, none of the changes was made or ever will be. `StoreBroken` is the exception: the outcome is unknown, and the
+  process has to end and recover. The outcome of a cancelled `apply` is unknown, too.
+- Every write is fenced: it names the epochs under which its writer owns the partitions. The store refuses the whole
+  write with `Fenced` unless these epochs are in force for all partitions that the write touches.
+- `StoreUnavailable` means that nothing was done and that a retry may help. After any other `StoreError` of a write, the
+  process has to end.
 - Every read has a limit. Unfinished events come in order of `Event.position`, waiting ones in `Event.order`.
 - Expected outcomes are values (`Refusal`); exceptions mean that the store failed.
 - The caller has at most one `apply` or `page` under way at a time, so persisting and loading are serialised.
@@ -21,8 +21,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from everbell.core.allotment import Allotment
 from everbell.core.event import Event, Record, Status
-from everbell.stores.parcel import Parcel
+from everbell.core.simple_batch import SimpleBatch
 
 SEQUENCES_AT_ONCE = 1 << 32
 """How many sequences an owner gets when it takes partitions."""
@@ -37,7 +38,7 @@ class Add(Struct, frozen=True, gc=False):
 
     event: Event
     follows: bool = False
-    """It follows from what has happened: it is stored also where there is no more room for what users ask for."""
+    """The event follows from a known outcome, so it is stored even when there is no more room for users' events."""
 
 
 class Move(Struct, frozen=True, gc=False):
@@ -48,8 +49,8 @@ class Move(Struct, frozen=True, gc=False):
     before: Event
     after: Event
     guarded: bool = False
-    """Refuse unless `before` is what is stored, by state, time and version; for changes that users ask for, which
-    race with the engine's own. A change that is not guarded has to be right about it."""
+    """Refuse unless the stored event has the state, time and version of `before`. For changes of users, which race with
+    the engine's own changes. The caller of an unguarded change guarantees that `before` is stored."""
 
 
 class Finish(Struct, frozen=True, gc=False):
@@ -75,28 +76,51 @@ class Block(Struct, frozen=True, gc=False):
 
 
 class Unblock(Struct, frozen=True, gc=False):
-    """Nothing of the key waits any more."""
+    """No event of the key waits any more."""
 
     partition: int
     tenant: str
     key: str
 
 
-Change = Add | Move | Finish | Block | Unblock
+class PreparedRun(Struct, frozen=True, array_like=True, gc=False):
+    """Prepared events that follow each other and lie in one partition."""
 
-Write = Change | Parcel
-"""What may be written. Parcels are for stores that take them."""
+    partition: int
+    count: int
+    first_at: int
+    last_at: int
+
+
+class PreparedRows(Struct, frozen=True, tag="rows", gc=False):
+    """New simple events of one tenant, as rows that the `RowMaker` of the store has made. Never refused.
+
+    Their ids are made and not yet known to any client, so no other change of the same apply is about them.
+    """
+
+    tenant: str
+    count: int
+    last_sequence: int
+    runs: tuple[PreparedRun, ...]
+    body: tuple[list[bytes], ...]
+    """Only the store and its `RowMaker` know the content."""
+
+    def __len__(self) -> int:
+        return self.count
+
+
+Change = Add | Move | Finish | Block | Unblock | PreparedRows
 
 
 class Refusal(Struct, frozen=True):
-    """Why a change was not made: `existing` has the id, or (None) the event is no longer what the change names."""
+    """Why a change was not made: `existing` has the id, or (None) the event is no longer as the change says."""
 
     existing: Event | Record | None
     unmet: str = ""
-    """Why nothing was done, when that lies with the store: what the tenant wants of it cannot be had now. Only of
-    changes that users ask for, which can be refused."""
+    """Why the store could not make the change, if the store is the reason: it cannot meet the tenant's level now. Only
+    changes of users are refused so."""
     is_for_good: bool = False
-    """That will not change: the store has no room for anything as large."""
+    """A retry cannot help: the store never takes an event of this size."""
 
 
 class Poison(Struct, frozen=True):
@@ -120,7 +144,7 @@ class Page(Struct, frozen=True):
     next_at: int | None = None
     poison: Sequence[Poison] = ()
     left_out: int = 0
-    """How many events were left out because nobody wants them now."""
+    """How many events the page left out because of `without`."""
     last: int | None = None
     """If there is more: how far the page got. None: as far as the last event or poison in it."""
 
@@ -129,7 +153,7 @@ class Filter(Struct, frozen=True):
     """Which of a tenant's events to find; None means any. Without a status: the unfinished ones, but not the dead.
 
     The times are due times, both included. Scheduled events that ring before `from_at` are left out too, so that a
-    search begins where it says. Only the engine knows what is `delivering`: here it is what is scheduled or retrying.
+    search begins there. Only the engine knows which events are `delivering`; a store finds all scheduled events.
     """
 
     tenant: str
@@ -142,12 +166,12 @@ class Filter(Struct, frozen=True):
     """How the target begins."""
     id_prefix: str | None = None
     partition: int | None = None
-    """Where all events of the key are, for whoever knows that: then nowhere else is searched for unfinished ones."""
+    """The partition of the key, if the caller knows it: only there are unfinished events searched."""
 
 
 class Found(Struct, frozen=True):
-    """One page of a search. `cursor` continues it, None is the end; before that, a page may be short, even empty: a
-    search ends after so many rows, and after so many bytes (`semantics.FOUND_BYTES_MAX`)."""
+    """One page of a search. `cursor` continues the search, None is the end. A page before the end may be short, even
+    empty: each call examines a limited number of rows, and returns a limited number of bytes (`searching`)."""
 
     events: Sequence[Event | Record]
     cursor: str | None
@@ -163,6 +187,32 @@ class Counts(Struct, frozen=True):
     expired: int = 0
 
 
+class RowMaker(Protocol):
+    """Turns simple events into rows. It is pure, so a gateway can do this work for the engine.
+
+    The engine stores the rows unread, and reads only those that are due soon.
+    """
+
+    @property
+    def format(self) -> str:
+        """The name by which `stores.row_makers` finds this row maker in another process."""
+
+    def make(
+        self, tenant: str, batch: SimpleBatch, allotment: Allotment, nonces: bytes, now: int
+    ) -> tuple[PreparedRows, list[str]]:
+        """The events at the places of an allotment, and their ids. `nonces` is fresh randomness for each id."""
+
+    def events(self, rows: PreparedRows, start: int = 0, end: int | None = None) -> list[Event]:
+        """Read events back."""
+
+
+class Preparer(Protocol):
+    """Does the part of an `apply` that needs no store, while another `apply` is under way."""
+
+    async def prepare(self, changes: Sequence[Change]) -> None:
+        """Get ready for the next `apply`, which will probably have this very list."""
+
+
 class Store(Protocol):
     """A durable, ordered set of events. See the rules above."""
 
@@ -173,13 +223,15 @@ class Store(Protocol):
     """The highest epoch that was in force for any partition when the store was opened, or that was written since."""
 
     group_changes: int
-    """How many changes make a good apply: more would save little, and hold up whoever waits for the next."""
+    """How many changes make a good apply: more would save little, and delay the callers that wait for the next."""
 
-    prepares: bool
-    """Whether `prepare` does anything."""
+    @property
+    def row_maker(self) -> RowMaker | None:
+        """Makes rows for this store; None if the store takes no `PreparedRows`."""
 
-    takes_parcels: bool
-    """Whether `apply` takes `Parcel`s of new events beside the changes; if so, they are never refused."""
+    @property
+    def preparer(self) -> Preparer | None:
+        """Prepares an `apply`; None if that would save this store nothing."""
 
     async def claim(self, cluster: str) -> int:
         """Belong to a cluster, once and for all: the first that claims it.
@@ -187,83 +239,61 @@ class Store(Protocol):
         Returns the epoch that was the highest at that time: the epochs of the cluster's log count from there on. Raises
         `StoreUnusable` when the store belongs to another cluster.
         """
-        ...
 
     async def raise_fence(self, epochs: Mapping[int, int]) -> int:
         """Take the partitions: put these epochs in force for them.
 
         Each must be higher than the one before it, or nothing is done and `Fenced` is raised. Returns a sequence: the
-        `SEQUENCES_AT_ONCE` higher ones are for the events of whoever called, and no event has one of them, nor any
-        higher, that any other owner of these partitions stored. Without partitions: just more sequences.
+        `SEQUENCES_AT_ONCE` higher ones are for the events of the caller. No event that another owner of these
+        partitions stored has one of them, or a higher one. Without partitions: just more sequences.
         """
-        ...
 
     async def apply(self, changes: Sequence[Change], epochs: Mapping[int, int]) -> Mapping[int, Refusal]:
         """Make the changes, durably, as the owner by these epochs. Returns the refused ones by index; the others were
         made.
         """
-        ...
-
-    async def prepare(self, changes: Sequence[Change]) -> None:
-        """Get ready for the next `apply`, which will have this list, perhaps: what can be worked out without the store.
-
-        It may be called while another apply is under way.
-        """
-        ...
 
     async def page(
         self, partition: int, after: int, until_at: int, limit: int, without: Collection[tuple[str, str]] = ()
     ) -> Page:
         """Scheduled events of a partition with `after` < position, due until `until_at`, in order; fewer than `limit`
-        if they are large (`semantics.PAGE_BYTES_MAX`).
+        if they are large (`paging.PAGE_BYTES_MAX`).
 
-        `without` names tenants and stems of targets (`core.target.stem_of`) whose events nobody wants now: those that
-        have no key may be left out. A store that cannot tell them more cheaply than by decoding leaves out none; one
-        that tells them by a hash may, by a rare chance, leave out another, so whoever asks must not take what is
-        missing for finished.
+        `without` names tenants and stems of targets (`core.target.stem_of`). The page may leave out their events
+        without a key. A store that would have to decode rows for that leaves out none. A store that compares hashes
+        may, by a rare chance, leave out another event, so a missing event need not be finished.
         """
-        ...
 
     async def waiting(self, partition: int, tenant: str, key: str, after: int, limit: int) -> Page:
         """Waiting events of a key with `after` < order, in order; fewer than `limit` if they are large."""
-        ...
 
     async def heads(self, partition: int, keys: Sequence[tuple[str, str]]) -> Sequence[int | None]:
         """For each (tenant, key) the sequence of the head that blocks it; None where it is not blocked."""
-        ...
 
     async def blocked(self, partition: int, after: tuple[str, str], limit: int) -> Sequence[tuple[str, str, int]]:
         """The blocked keys of a partition after (tenant, key), as (tenant, key, head), in order."""
-        ...
 
     async def get(self, tenant: str, event_id: str) -> Event | Record | None:
-        """The event, or what is kept of it."""
-        ...
+        """The event, or the record of a finished one."""
 
     async def find(self, filter: Filter, cursor: str | None, limit: int) -> Found:
-        """Events that match: scheduled ones by position, then waiting ones by key; dead ones by when they died;
-        finished ones by the hour when their record expires, the latest first.
+        """Events that match: scheduled ones by position, then waiting ones by key; dead ones by the time of death;
+        finished ones by the hour in which their record expires, the latest first.
 
         Raises `InvalidInput` for a cursor that is not of this search.
         """
-        ...
 
     async def counts(self) -> Mapping[str, Counts]:
         """By tenant."""
-        ...
 
     async def bury(self, poison: Poison) -> None:
-        """Set a row that cannot be decoded aside, so that nobody reads it again. It still counts as pending."""
-        ...
+        """Set a row that cannot be decoded aside, so that it is not read again. It still counts as pending."""
 
     async def sweep(self, now: int, limit: int) -> int:
-        """Forget up to `limit` records whose hour is over, the oldest hour first; returns how many went."""
-        ...
+        """Forget up to `limit` records of hours that are over, the oldest hour first; returns how many."""
 
     async def backup(self, path: str) -> None:
-        """Write a consistent copy that can be opened as a store, while everything goes on. `path` must be new."""
-        ...
+        """Write a consistent copy that can be opened as a store, while other calls go on. `path` must be new."""
 
     async def close(self) -> None:
-        """Let go of everything. Nothing is lost: what was acknowledged is durable already."""
-        ...
+        """Release all resources. Nothing is lost: acknowledged changes are durable already."""

@@ -1,11 +1,11 @@
-"""What is written in the row of an event or a record, in every store: one byte for the format, then MessagePack.
+"""The row of an event or a record, in every store: one byte for the format, then MessagePack.
 
-The structs are arrays in MessagePack, and a new field goes to the end with a default, so older rows stay readable.
-A change that is more than that gets a new format byte, and both are read.
+The structs are arrays in MessagePack, and a new field goes to the end with a default, so older rows stay readable. Any
+other change gets a new format byte, and both formats are read.
 
 The second format of an event has a label between the two: eight bytes that stand for its tenant and the stem of its
-target, zeros if it has a key. A reader that has no use for some tenant's herd tells its rows by their heads, which
-costs a tenth of decoding them. Two labels may be the same by chance, so nobody may rely on a row that it left out.
+target, zeros if it has a key. A reader recognises unwanted rows by their heads, which costs a tenth of decoding them.
+Two labels may be the same by chance, so a row that was left out may be another event's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RECORD_FORMAT = 1
 _RECORD = Struct(">BQ")
 
 encode = msgspec.msgpack.Encoder().encode
-"""`EVENT_FORMAT + encode(event)` is the row of an event: the hot path spells it out, this saves it a call."""
+"""`EVENT_FORMAT + encode(event)` is the row of an event: the hot path inlines this to save a call."""
 
 _decode_event = msgspec.msgpack.Decoder(Event).decode
 _decode_record = msgspec.msgpack.Decoder(Record).decode
@@ -43,7 +43,6 @@ ENDED = {"delivered": 2, "cancelled": 3, "expired": 4}
 
 
 def added(tally: Tally | None, more: Sequence[int]) -> Tally:
-    """Counts, and more of the same."""
     return [*more] if tally is None else [old + new for old, new in zip(tally, more, strict=True)]
 
 
@@ -52,12 +51,10 @@ class BadRow(Exception):
 
 
 def event_row(event: Event) -> bytes:
-    """The row of an unfinished event."""
     return EVENT_FORMAT + encode(event)
 
 
 def labelled_row(event: Event) -> bytes:
-    """The row of a scheduled event."""
     return (head_of(event.tenant, event.to) if event.key is None else NO_LABEL) + encode(event)
 
 
@@ -87,17 +84,16 @@ def read_event(row: bytes) -> Event:
 
 
 def record_row(record: Record, keep_until_at: int) -> bytes:
-    """The row of what is kept of a finished event."""
     return record_head(keep_until_at) + encode(record)
 
 
 def record_head(keep_until_at: int) -> bytes:
-    """What comes before the record in its row."""
+    """The bytes in front of the record in its row."""
     return _RECORD.pack(_RECORD_FORMAT, keep_until_at)
 
 
 def read_record(row: bytes) -> tuple[Record, int]:
-    """The record, and until when it is kept. Raises `BadRow`."""
+    """The record, and the time until which it is kept. Raises `BadRow`."""
     try:
         row_format, keep_until_at = _RECORD.unpack_from(row)
         if row_format != _RECORD_FORMAT:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from everbell.clock import SystemClock
 from everbell.errors import StoreUnusable
-from everbell.stores.memory import MemoryStore
+from everbell.stores.memory.store import MemoryStore
 from everbell.stores.port import Store
 
 _KNOWN = (
@@ -23,8 +24,8 @@ def open_store(
     relaxed: Callable[[str], bool] | None = None,
     level: Callable[[str], str | None] | None = None,
 ) -> Store:
-    """Open the store, or make it: then `partitions` counts. `relaxed` tells of a tenant whether it accepts that its
-    latest events are lost in a crash, `level` which of Cassandra's levels of consistency it wants.
+    """Open the store, or make it with `partitions`. `relaxed` says whether a tenant accepts that a crash loses its
+    latest events, `level` which of Cassandra's levels of consistency a tenant wants.
 
     Raises `StoreUnusable`, `StoreUnavailable`, `StoreCorrupt` or `StoreFull`.
     """
@@ -35,40 +36,35 @@ def open_store(
         if not rest:
             raise StoreUnusable("rocksdb: needs a directory, as in rocksdb:./everbell-data")
         # Imported only where it is used: not every machine has a wheel for it.
-        from everbell.stores.rocksdb import RESERVE_BYTES, RocksdbStore
+        from everbell.stores.rocksdb.store import RESERVE_BYTES, RocksdbStore
 
         reserve = RESERVE_BYTES if reserve_bytes is None else reserve_bytes
         return RocksdbStore(
             rest, partitions=partitions, created_at=SystemClock().now(), reserve_bytes=reserve, relaxed=relaxed
         )
     if colon and scheme in ("postgresql", "postgres"):
-        return _open_postgres(url, partitions, relaxed)
+        with _needs("asyncpg", "postgresql", "postgres"):
+            from everbell.stores.postgres.store import PostgresStore
+        return PostgresStore(url, partitions=partitions, created_at=SystemClock().now(), relaxed=relaxed)
     if colon and scheme == "cassandra":
-        return _open_cassandra(url, partitions, level)
+        with _needs("acsylla", "cassandra", "cassandra"):
+            from everbell.stores.cassandra.store import CassandraStore
+        return CassandraStore(url, partitions=partitions, created_at=SystemClock().now(), level=level)
     raise StoreUnusable(f"{without_password(url)!r} names no store that is known here; there are {_KNOWN}")
 
 
 def without_password(url: str) -> str:
-    """A URL as it may be shown: whoever mistypes one should not find the password in a log."""
+    """A URL without its password, so that the password of a mistyped URL does not end up in a log."""
     head, slashes, rest = url.partition("://")
     return f"{head}{slashes}{rest.rpartition('@')[2]}".partition("?")[0] if slashes else url
 
 
-def _open_postgres(url: str, partitions: int, relaxed: Callable[[str], bool] | None) -> Store:
+@contextmanager
+def _needs(driver: str, scheme: str, extra: str) -> Iterator[None]:
+    """A context for an import that needs a driver."""
     try:
-        from everbell.stores.postgres import PostgresStore
+        yield
     except ModuleNotFoundError as missing:
-        if missing.name != "asyncpg":
+        if (missing.name or "").partition(".")[0] != driver:
             raise
-        raise StoreUnusable("postgresql: needs a driver: pip install 'everbell[postgres]'") from missing
-    return PostgresStore(url, partitions=partitions, created_at=SystemClock().now(), relaxed=relaxed)
-
-
-def _open_cassandra(url: str, partitions: int, level: Callable[[str], str | None] | None) -> Store:
-    try:
-        from everbell.stores.cassandra import CassandraStore
-    except ModuleNotFoundError as missing:
-        if not (missing.name or "").startswith("acsylla"):
-            raise
-        raise StoreUnusable("cassandra: needs a driver: pip install 'everbell[cassandra]'") from missing
-    return CassandraStore(url, partitions=partitions, created_at=SystemClock().now(), level=level)
+        raise StoreUnusable(f"{scheme}: needs a driver: pip install 'everbell[{extra}]'") from missing

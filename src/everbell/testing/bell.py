@@ -1,7 +1,7 @@
 """Everbell on virtual time, for tests of programs that use it.
 
-The real engine with a store in memory. Nothing is sent: what would have gone out over HTTP is written down, and
-answered as the test says. Handlers are called for real.
+It is the real engine with a store in memory. No HTTP request is sent: attempts are recorded and answered as the test
+says. Handlers are called for real.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from everbell.engine.engine import EngineSettings
 from everbell.entropy import SeededEntropy
 from everbell.errors import EverbellError
 from everbell.library import Everbell
-from everbell.stores.memory import MemoryStore
+from everbell.stores.memory.store import MemoryStore
 from everbell.testing.virtual import START_AT, VirtualClock, VirtualLoop
 
+# The engine rarely looks for clock steps: on virtual time each look costs a loop iteration and finds nothing.
 _SETTINGS = EngineSettings(watch_clock_s=86_400.0)
-"""Virtual time passes as fast as nothing happens in it."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WORDS = re.compile(r"\s*(week|day|hour|minute|second)s?\s*", re.IGNORECASE)
 _SETTLE_S = 0.00099
-"""Less than the millisecond that events are told apart by, but almost as long: timers are set by whole milliseconds, so
-one may go off that much later than what it is for."""
+"""Slightly less than a millisecond, the resolution of events: timers are set in whole milliseconds, so a timer may fire
+that much later.
+"""
 
 
 class Attempted(Struct, frozen=True):
-    """An attempt at delivering over HTTP."""
+    """An attempt to deliver over HTTP."""
 
     to: str
     occurrence: Occurrence
@@ -54,7 +55,7 @@ class Attempted(Struct, frozen=True):
 
 
 class _Recorder:
-    """A channel that sends nothing."""
+    """A channel that records attempts and sends nothing."""
 
     holds = False
     together = 1
@@ -65,7 +66,7 @@ class _Recorder:
     def start(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             if delivery.begin():
-                # Not at once, as no receiver answers at once.
+                # Not at once, because no receiver answers at once.
                 asyncio.get_running_loop().call_soon(self._attempt, delivery)
 
     def _attempt(self, delivery: Delivery) -> None:
@@ -76,7 +77,7 @@ class _Recorder:
 
 
 class VirtualBell(Everbell):
-    """An `Everbell` whose time passes only when the test says so.
+    """An `Everbell` with a clock that advances only when the test says so.
 
         async def test_a_reminder(bell):
             await bell.schedule({"user": 7}, to="https://shop.example/remind", in_="3d")
@@ -96,7 +97,7 @@ class VirtualBell(Everbell):
         self._answers: dict[str, deque[Outcome]] = {}
 
     async def start(self) -> None:
-        """Begin. Raises `EverbellError` on a loop that has real time."""
+        """Start. Raises `EverbellError` on a loop with real time."""
         loop = asyncio.get_running_loop()
         if not isinstance(loop, VirtualLoop):
             raise EverbellError("this needs virtual time: take the fixture `bell`, or run the test with run_virtual")
@@ -105,25 +106,25 @@ class VirtualBell(Everbell):
 
     @property
     def now(self) -> datetime:
-        """The time, as the scheduler sees it."""
+        """The present virtual time."""
         return _instant(self._clock.now())
 
     @property
     def delivered(self) -> list[Attempted]:
-        """What receivers over HTTP took, in order."""
+        """The successful attempts over HTTP, in order."""
         return [attempt for attempt in self.attempts if attempt.outcome is DELIVERED]
 
     def answer(self, to: str, *answers: int | str) -> None:
-        """What the receiver at a URL answers next, one after the other: a status, `timeout`, or `lost`. Then 200."""
+        """Set the next answers of the receiver at a URL, in order: a status, `timeout`, or `lost`. Then 200."""
         self._answers.setdefault(to, deque()).extend(map(_outcome, answers))
 
     async def advance(self, duration: str | float | timedelta) -> None:
-        """Let time pass, with everything that happens in it: `"3 days"`, `"90s"`, `1.5` (seconds), a timedelta."""
+        """Advance the clock with everything that happens then: `"3 days"`, `"90s"`, `1.5` (seconds), a timedelta."""
         await asyncio.sleep(_milliseconds(duration) / 1_000)
         await asyncio.sleep(_SETTLE_S)
 
     async def advance_to(self, instant: datetime) -> None:
-        """Let time pass until an instant."""
+        """Advance the clock to an instant."""
         left = instant - self.now
         if left < timedelta(0):
             raise EverbellError(f"it is {self.now} already: time does not go back")
@@ -155,7 +156,7 @@ def _milliseconds(duration: str | float | timedelta) -> int:
 
 
 def _outcome(answer: int | str) -> Outcome:
-    """As the channel for HTTP would see it."""
+    """The outcome that the HTTP channel would report."""
     match answer:
         case "timeout":
             return Outcome("timeout", "no answer in time")

@@ -1,6 +1,6 @@
-"""The pytest plugin: the fixture `bell`, and async tests that use it run on virtual time.
+"""The pytest plugin: the fixture `bell`, and virtual time for async tests that use it.
 
-It is found by pytest through the package's entry point; nothing has to be configured.
+pytest finds it through the package's entry point; it needs no configuration.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from everbell.testing.virtual import VirtualClock, run_virtual
 
 @pytest.fixture
 def bell() -> VirtualBell:
-    """Everbell on virtual time, started for the test. Override it to give it other policies or another start."""
+    """Everbell on virtual time, started for the test. Override it to set policies or another start."""
     return VirtualBell()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an async test that has a `bell` on its loop; everything else is others' business."""
+    """Run an async test that uses `bell` on virtual time; all other tests run as usual."""
     bell = pyfuncitem.funcargs.get("bell")
     if not isinstance(bell, VirtualBell) or not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None

@@ -1,7 +1,7 @@
-"""An event loop on virtual time: when nothing is left to do now, the clock jumps to the next timer.
+"""An event loop on virtual time: when there is nothing to do now, the clock jumps to the next timer.
 
-A week of scheduling runs in seconds, and runs the same way every time. There is no I/O and there are no threads: a
-loop that has nothing to do and no timer to wait for has deadlocked, and says so instead of hanging.
+A week of scheduling runs in seconds, and the same way every time. There is no I/O, and there are no threads. A loop
+with nothing to do and no timer has deadlocked, and raises instead of hanging.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 START_AT = 1_767_225_600_000
-"""Where virtual time begins unless told otherwise: 2026-01-01T00:00:00Z."""
+"""The start of virtual time by default: 2026-01-01T00:00:00Z."""
 
 
 _RESOLUTION_S = 1e-6
 
 
 class Deadlock(Exception):
-    """Everything waits, and nothing will ever happen."""
+    """All tasks wait, and no timer is left."""
 
 
 class _Jump(selectors.BaseSelector):
-    """A selector with nothing to select from: waiting is moving the clock."""
+    """A selector without files: waiting advances the clock."""
 
     def __init__(self, advance: Callable[[float], None]) -> None:
         self._advance = advance
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            raise Deadlock("all tasks wait for something that nobody will do")
+            raise Deadlock("all tasks wait, and no timer is left")
         if timeout > 0:
             self._advance(timeout)
         return []
@@ -48,12 +48,12 @@ class _Jump(selectors.BaseSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An asyncio loop whose time is a number."""
+    """An asyncio loop with its time in a number."""
 
     def __init__(self) -> None:
         self._now_s = 0.0
         super().__init__(_Jump(self._advance))
-        # Timers count as due within this. A nanosecond, as usual, is less than a float of some months can tell apart.
+        # Timers count as due within this. The default, a nanosecond, is below the precision of a float of some months.
         self._clock_resolution = _RESOLUTION_S
 
     def time(self) -> float:
@@ -71,7 +71,7 @@ class VirtualClock:
         self.offset_ms = start_at
 
     def now(self) -> int:
-        # A hair is added because a sum of float seconds may end just below the millisecond it stands for.
+        # A microsecond is added because a sum of float seconds may end just below its millisecond.
         return self.offset_ms + self.elapsed_ms()
 
     def elapsed_ms(self) -> int:

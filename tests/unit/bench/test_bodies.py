@@ -7,7 +7,7 @@ from everbell.bench.plans import PAYLOAD_BYTES, LoadPlan
 from everbell.bench.wire import split_message
 from everbell.core.spec import EventSpec, draft
 from everbell.core.tenant import Tenant
-from everbell.server.batch_body import read_batch
+from everbell.edge.batch_body import read_batch
 
 DUE = 1_800_000_000_000
 
@@ -35,7 +35,7 @@ def test_payloads_are_as_long_as_they_say() -> None:
     }
 
 
-def test_batches_are_what_the_api_takes_and_due_within_the_span() -> None:
+def test_batches_are_valid_and_due_within_the_span() -> None:
     dues = dues_of(requests_of(plan()))
 
     assert len(dues) == 30

@@ -31,7 +31,7 @@ def test_enough_values_do_not_exceed_a_percentile(values: list[float], share: fl
     assert sum(value <= found for value in ordered) >= share * len(ordered) - 1e-9
 
 
-def test_lateness_sums_up_what_came_in_any_order() -> None:
+def test_lateness_does_not_depend_on_the_order() -> None:
     lateness = lateness_of([5.0, -0.5, 1.0, 3.0])
 
     assert (lateness.count, lateness.p50_ms, lateness.p99_ms) == (4, 1.0, 5.0)
@@ -48,7 +48,7 @@ def test_less_is_better_for_a_delay(value: float, verdict: str) -> None:
     assert LESS.verdict(value) == verdict
 
 
-def test_what_has_no_goal_gets_no_verdict() -> None:
+def test_a_figure_without_a_goal_has_no_verdict() -> None:
     assert Goal("work", "events/s").verdict(1) == ""
 
 
@@ -63,7 +63,7 @@ def test_without_a_baseline_there_is_no_ratio(baselines: tuple[Baseline, ...]) -
     assert Figure(MORE, 50, baselines).ratio is None
 
 
-def test_the_best_round_counts_and_knows_of_the_others() -> None:
+def test_the_best_round_counts_and_lists_all_rounds() -> None:
     first, second = Figure(MORE, 80, (Baseline("bare", 100),)), Figure(MORE, 90, (Baseline("bare", 300),))
     quick, slow = Figure(LESS, 4), Figure(LESS, 9)
 
@@ -73,7 +73,7 @@ def test_the_best_round_counts_and_knows_of_the_others() -> None:
     assert (delay.value, delay.rounds) == (4, (9, 4))
 
 
-def test_a_single_round_is_as_it_is() -> None:
+def test_a_single_round_is_unchanged() -> None:
     assert best_of([Figure(MORE, 80)]) == [Figure(MORE, 80)]
 
 

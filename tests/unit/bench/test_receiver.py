@@ -3,13 +3,13 @@ from __future__ import annotations
 import asyncio
 
 from everbell.bench.plans import Counted, ReceiverOrder, ReceiverPlan
-from everbell.bench.receiver import Receiver
+from everbell.bench.receiver import BenchReceiver
 from everbell.bench.wire import request, split_message
 from everbell.clock import wall_ns
 from everbell.core.time import format_instant
 
 
-def deliver(receiver: Receiver, message: bytes) -> None:
+def deliver(receiver: BenchReceiver, message: bytes) -> None:
     bounds = split_message(message)
     assert bounds is not None
     receiver.take(message, *bounds)
@@ -20,12 +20,12 @@ def single(path: str, due: int) -> bytes:
     return head + b"\r\neverbell-due: " + format_instant(due).encode() + gap + body
 
 
-def report(receiver: Receiver, order: ReceiverOrder) -> dict[str, Counted]:
+def report(receiver: BenchReceiver, order: ReceiverOrder) -> dict[str, Counted]:
     return asyncio.run(receiver.carry_out(order))
 
 
 def test_single_events_and_batches_are_counted_by_path() -> None:
-    receiver = Receiver(ReceiverPlan())
+    receiver = BenchReceiver(ReceiverPlan())
     deliver(receiver, single("/one", 1_700_000_000_000))
     deliver(receiver, request("/many", b'[{"specversion":"1.0"},{"specversion":"1.0"}]'))
 
@@ -36,7 +36,7 @@ def test_single_events_and_batches_are_counted_by_path() -> None:
 
 
 def test_lateness_is_by_the_receivers_clock() -> None:
-    receiver = Receiver(ReceiverPlan(lateness=True))
+    receiver = BenchReceiver(ReceiverPlan(lateness=True))
     deliver(receiver, single("/past", 1_000))
     deliver(receiver, single("/future", 32_000_000_000_000))
 
@@ -49,8 +49,8 @@ def test_lateness_is_by_the_receivers_clock() -> None:
     assert future.earliest_ms < 0
 
 
-def test_what_came_too_late_to_count_is_left_out() -> None:
-    receiver = Receiver(ReceiverPlan(lateness=True))
+def test_arrivals_after_the_limit_are_left_out() -> None:
+    receiver = BenchReceiver(ReceiverPlan(lateness=True))
     deliver(receiver, single("/calm", 1_000))
     until_ns = wall_ns()
     deliver(receiver, single("/calm", 1_000))
@@ -63,7 +63,7 @@ def test_what_came_too_late_to_count_is_left_out() -> None:
 
 
 def test_counting_starts_anew_after_a_report() -> None:
-    receiver = Receiver(ReceiverPlan())
+    receiver = BenchReceiver(ReceiverPlan())
     deliver(receiver, single("/one", 1_000))
     report(receiver, ReceiverOrder({}))
 

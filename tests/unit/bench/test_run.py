@@ -19,7 +19,7 @@ def making(work: str) -> Measurement:
     return lambda scene: [figure(work)]
 
 
-def test_rounds_are_made_in_turns_and_what_takes_minutes_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_alternate_and_long_measurements_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ingest", "late", "pending"):
         monkeypatch.setitem(MEASUREMENTS, name, making(name))
 

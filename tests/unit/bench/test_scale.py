@@ -19,7 +19,7 @@ def test_a_number_of_events_counts_for_everything() -> None:
     assert scale.pending_few == 200
 
 
-def test_batches_are_whole_and_never_larger_than_what_is_asked_for() -> None:
+def test_batches_are_whole_and_never_larger_than_requested() -> None:
     assert batches(1_000_000) == (1_000, 1_000)
     assert batches(2_500) == (2, 1_000)
     assert batches(30) == (1, 30)

@@ -1,4 +1,4 @@
-"""A delivery as the engine would hand it to a channel, and what the channel said about it."""
+"""A delivery as the engine would hand it to a channel, with the channel's outcome."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from everbell.core.tenant import Tenant
 
 
 class FakeDelivery:
-    """Begins unless told otherwise, and keeps what it was settled with."""
+    """Begins by default, and keeps its outcome."""
 
     epoch = 9
     desk = SmallDesk()

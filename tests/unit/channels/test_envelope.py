@@ -1,4 +1,4 @@
-"""What travels with a payload: CloudEvents attributes and signatures that others can verify."""
+"""The envelope of a payload: CloudEvents attributes and signatures that receivers can verify."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_without_a_secret_nothing_is_signed() -> None:
 
 @pytest.mark.parametrize("id", ["order-17", "ø 17"])
 def test_a_signature_is_verified_by_standard_webhooks(id: str) -> None:
-    now = time.time_ns() // 1_000_000  # The verifier looks at the real clock, and refuses what is old.
+    now = time.time_ns() // 1_000_000  # The verifier uses the real clock, and refuses old timestamps.
     tenant = Tenant("shop", secrets=SECRETS[:2])
     headers = sent(now, tenant=tenant, id=id)
 

@@ -11,9 +11,11 @@ from everbell.channels.port import Channel
 from everbell.core.spec import Draft
 from everbell.core.tenant import Tenants
 from everbell.engine.engine import Engine
-from everbell.engine.port import Seen
-from everbell.stores.memory import MemoryStore
+from everbell.engine.requests import Get
+from everbell.engine.seen import Seen
+from everbell.stores.memory.store import MemoryStore
 from everbell.testing import VirtualClock, run_virtual
+from tests.scheduling import schedule_seen
 from tests.unit.engine.stage import SteadyEntropy
 
 PAGE = Path(__file__).parents[3] / "docs/extending.md"
@@ -38,9 +40,9 @@ def test_the_channel_of_the_page_delivers_and_refuses(tmp_path: Path) -> None:
             Draft(clock.now() + 500, "spool:nowhere", b"18", "bad"),
             Draft(clock.now() + 60_000, "spool:invoices", b"19", "later"),
         ]
-        assert all(isinstance(seen, Seen) for seen in await engine.operations.schedule("default", drafts))
-        await asyncio.sleep(2)  # Of virtual time, for what is due after half a second.
-        statuses = {name: (await engine.operations.get("default", name)).status for name in ("good", "bad", "later")}
+        assert all(isinstance(seen, Seen) for seen in await schedule_seen(engine.ask, "default", drafts))
+        await asyncio.sleep(2)  # Of virtual time, for the events that are due after half a second.
+        statuses = {name: (await engine.ask(Get("default", name))).status for name in ("good", "bad", "later")}
         assert statuses == {"good": "delivered", "bad": "dead", "later": "scheduled"}
         await engine.stop()
 

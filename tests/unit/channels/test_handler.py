@@ -70,13 +70,13 @@ class Speechless(Exception):
 
 
 class Unusual(BaseException):
-    """What programs seldom raise."""
+    """An exception that programs seldom raise."""
 
 
 @pytest.mark.parametrize(
     ("raised", "reason"), [(SystemExit("bad arguments"), "SystemExit: bad arguments"), (Unusual("odd"), "Unusual: odd")]
 )
-def test_what_is_no_ordinary_exception_is_a_failure_too(raised: BaseException, reason: str) -> None:
+def test_an_unusual_exception_is_a_failure_too(raised: BaseException, reason: str) -> None:
     async def handler(event: Occurrence) -> None:
         raise raised
 
@@ -86,7 +86,7 @@ def test_what_is_no_ordinary_exception_is_a_failure_too(raised: BaseException, r
 
 def test_an_interrupt_from_the_keyboard_ends_the_program() -> None:
     async def main() -> None:
-        # The interrupt stays in the runner's task, too, where nobody looks for it.
+        # The interrupt also stays in the runner's task, which nothing awaits.
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
         channel = HandlerChannel()
 
@@ -113,7 +113,7 @@ def test_an_interrupt_from_the_keyboard_ends_the_program() -> None:
     ],
     ids=["no UTF-8", "refused", "escapes", "long", "speechless"],
 )
-def test_a_reason_is_short_and_can_be_stored_whatever_was_raised(raised: Exception, reason: str) -> None:
+def test_a_reason_is_short_and_storable_for_every_exception(raised: Exception, reason: str) -> None:
     async def handler(event: Occurrence) -> None:
         raise raised
 
@@ -143,9 +143,9 @@ def test_a_handler_that_takes_too_long_is_cancelled() -> None:
     assert ended == ["cancelled"]
 
 
-def test_a_handler_that_resists_its_deadline_spares_nobody_after_it() -> None:
+def test_a_handler_that_resists_its_deadline_does_not_disable_later_deadlines() -> None:
     async def main(clock: VirtualClock) -> None:
-        # Given a runner whose handler swallowed its cancellation.
+        # Given a runner with a handler that swallowed its cancellation.
         channel = HandlerChannel()
 
         async def handler(event: Occurrence) -> None:
@@ -175,7 +175,7 @@ def test_a_handler_that_resists_its_deadline_spares_nobody_after_it() -> None:
     run_virtual(main)
 
 
-def test_a_handler_whose_own_task_was_cancelled_has_failed() -> None:
+def test_a_handler_that_awaited_a_cancelled_task_has_failed() -> None:
     async def handler(event: Occurrence) -> None:
         task = asyncio.ensure_future(asyncio.sleep(60))
         await asyncio.sleep(0)
@@ -205,7 +205,7 @@ def test_many_handlers_wait_side_by_side() -> None:
     run_virtual(main)
 
 
-def test_what_is_no_longer_wanted_is_not_delivered() -> None:
+def test_a_cancelled_event_is_not_delivered() -> None:
     async def main(clock: VirtualClock) -> None:
         channel = HandlerChannel()
         got: list[Occurrence] = []
@@ -303,7 +303,7 @@ def test_a_plain_function_may_refuse_fail_or_return_something_to_await() -> None
         (Unusual("odd"), "Unusual: odd"),
     ],
 )
-def test_whatever_a_plain_function_raises_is_a_failure(raised: BaseException, reason: str) -> None:
+def test_every_exception_of_a_plain_function_is_a_failure(raised: BaseException, reason: str) -> None:
     async def main() -> None:
         channel = HandlerChannel()
 
@@ -355,7 +355,7 @@ def test_a_channel_that_was_closed_watches_deadlines_again() -> None:
     run_virtual(main)
 
 
-def test_a_channel_that_was_closed_before_its_first_step_forgets_what_it_had() -> None:
+def test_a_channel_closed_before_its_first_step_drops_its_deliveries() -> None:
     channel = HandlerChannel()
 
     async def handler(event: Occurrence) -> None: ...

@@ -1,4 +1,4 @@
-"""What an answer over HTTP means for an event, with a pool that answers as it is told."""
+"""The outcome of an HTTP answer for an event, with a pool that gives prepared answers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from everbell.channels.http import HttpChannel
-from everbell.channels.http_client import HttpFailure, HttpPool, HttpReply, HttpRequest
 from everbell.core.retry import Outcome, Result
 from everbell.core.tenant import Tenant
+from everbell.http.client import HttpFailure, HttpPool, HttpReply, OutgoingRequest
 from tests.unit.channels.fake_delivery import FakeDelivery
 
 NOW = 1_767_225_600_000  # Thu, 01 Jan 2026 00:00:00 GMT
@@ -28,14 +28,14 @@ class FixedClock:
 
 
 class FakePool:
-    """Keeps what is sent, and answers everything alike."""
+    """Keeps all requests, and gives them the same answer."""
 
     def __init__(self, answer: HttpReply | HttpFailure) -> None:
         self.answer = answer
-        self.sent: list[tuple[HttpRequest, float]] = []
+        self.sent: list[tuple[OutgoingRequest, float]] = []
         self.closed = False
 
-    def send(self, request: HttpRequest, timeout_s: float, done: Callable[[HttpReply | HttpFailure], None]) -> None:
+    def send(self, request: OutgoingRequest, timeout_s: float, done: Callable[[HttpReply | HttpFailure], None]) -> None:
         self.sent.append((request, timeout_s))
         asyncio.get_running_loop().call_soon(done, self.answer)
 
@@ -54,7 +54,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def outcome_of(answer: HttpReply | HttpFailure) -> Outcome:
-    """What a single delivery is settled with."""
+    """The outcome of a single delivery."""
 
     async def main() -> Outcome:
         channel = HttpChannel(cast(HttpPool, FakePool(answer)), FixedClock())
@@ -73,7 +73,7 @@ RESULTS: dict[Result, tuple[int, ...]] = {
 
 
 @pytest.mark.parametrize(("result", "status"), [(result, status) for result in RESULTS for status in RESULTS[result]])
-def test_what_a_status_means(result: Result, status: int) -> None:
+def test_the_outcome_of_each_status(result: Result, status: int) -> None:
     outcome = outcome_of(reply(status))
 
     assert (outcome.result, outcome.code) == (result, status)
@@ -83,7 +83,7 @@ def test_what_a_status_means(result: Result, status: int) -> None:
     ("kind", "result"),
     [("timeout", "timeout"), ("refused-address", "refused"), ("connect", "failed"), ("closed", "failed")],
 )
-def test_what_no_answer_means(kind: Any, result: Result) -> None:
+def test_the_outcome_of_a_request_without_an_answer(kind: Any, result: Result) -> None:
     outcome = outcome_of(HttpFailure(kind, "because"))
 
     assert outcome.result == result
@@ -172,7 +172,7 @@ def test_batches_are_cut_by_size_and_target() -> None:
     run(test)
 
 
-def _ids(request: HttpRequest) -> list[str]:
+def _ids(request: OutgoingRequest) -> list[str]:
     return [event["id"] for event in msgspec.json.decode(request.body)]
 
 

@@ -98,7 +98,7 @@ def test_queues_and_tenants_are_apart() -> None:
     play(scene)
 
 
-def test_a_worker_acknowledges_or_fails_what_it_holds_once() -> None:
+def test_a_worker_settles_a_lease_only_once() -> None:
     async def scene(queues: Queues) -> None:
         done, failed = queues.due(2)
         one, other = await queues.lease(2)
@@ -159,7 +159,7 @@ def test_a_lease_can_be_made_longer_or_shorter(lease_ms: int, held_s: float) -> 
     play(scene)
 
 
-def test_what_a_worker_gives_back_was_no_attempt() -> None:
+def test_an_event_given_back_by_a_worker_had_no_attempt() -> None:
     async def scene(queues: Queues) -> None:
         (delivery,) = queues.due()
         (lease,) = await queues.lease()
@@ -246,7 +246,7 @@ def test_many_events_wake_many_workers() -> None:
 
 def test_workers_that_were_woken_in_vain_are_woken_again() -> None:
     async def scene(queues: Queues) -> None:
-        # Given three workers that are woken at once, while the first takes everything.
+        # Given three workers that are woken at once, while the first takes all events.
         greedy, *others = [asyncio.ensure_future(queues.lease(limit, wait_ms=20_000)) for limit in (10, 1, 1)]
         await asyncio.sleep(0.1)
         queues.due(3)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from everbell.cli.main import main
-from everbell.stores.rocksdb import RocksdbStore
+from everbell.stores.rocksdb.store import RocksdbStore
 
 
 def make_store(path: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_store_in_use_is_not_touched(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("store", "says"), [("rocksdb:{}/nothing", "there is no store in"), ("postgresql://x", "only rocksdb:PATH")]
 )
-def test_what_cannot_be_copied_is_left_alone(
+def test_a_store_that_cannot_be_copied_is_left_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], store: str, says: str
 ) -> None:
     assert main(["backup", "--store", store.format(tmp_path), f"{tmp_path}/copy"]) == 1

@@ -20,7 +20,7 @@ FIGURE = Figure(Goal("bulk ingest", "events/s", 80, 150), 100, (Baseline("bare R
 
 
 class Runs(list[tuple[Sequence[str], Scene, int]]):
-    """What was asked to be measured, and what comes of it."""
+    """The requested measurements, and their results."""
 
     results: Sequence[Figure | str] = (FIGURE,)
 
@@ -110,7 +110,7 @@ def test_a_plot_that_cannot_be_drawn_says_why(
     assert "everbell[bench]" in capsys.readouterr().err
 
 
-def test_what_could_not_be_measured_is_told_beside_the_rest(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_measurements_are_reported_beside_the_others(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     runs.results = (FIGURE, "herd: the server ended")
 
     assert main(["bench"]) == FAILED

@@ -1,4 +1,4 @@
-"""Commands about many events, against a scripted server: what they ask, page by page, and what they print."""
+"""Commands about many events, against a scripted server: their requests, page by page, and their output."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_forecast(play: Any) -> None:
     assert play("forecast", Answer(200, answer)).asked[0].target == "/v1/tenants/default/forecast?per=minute&count=60"
 
 
-def test_export_writes_what_schedule_reads(play: Any) -> None:
+def test_schedule_reads_the_output_of_export(play: Any) -> None:
     events = [
         EVENT | {"payload": {"n": 1.50}, "key": "k", "attempt_count": 3, "next_attempt_at": AT},
         EVENT | {"id": "mine", "repeat": {"every": "30s", "count": 6}, "occurrence": 3},
@@ -146,6 +146,6 @@ def test_no_locale_takes_anything_from_json(
     assert written.isascii() == (encoding != "utf-8")
 
 
-def test_what_is_finished_is_exported_as_it_is(play: Any) -> None:
+def test_finished_events_are_exported_as_they_are(play: Any) -> None:
     done = EVENT | {"status": "delivered"}
     assert play("export --status delivered", Answer(200, {"events": [done]})).documents == [done]

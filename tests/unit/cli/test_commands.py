@@ -1,4 +1,4 @@
-"""The commands against a scripted server: what they ask, what they print, and how they end."""
+"""The commands against a scripted server: their requests, their output and their exit codes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ DEAD = EVENT | {
 
 
 class Played:
-    """What a command printed, and what it asked."""
+    """The output of a command, and its requests."""
 
     def __init__(self, code: int, out: str, err: str, server: ScriptedServer) -> None:
         self.code = code
@@ -133,7 +133,7 @@ def test_a_payload_is_read_from_elsewhere(
     ("command", "says"),
     [
         ("schedule 1", "say when: --in 20m"),
-        ("schedule 1 --in 5", "5 of what? write 5s, 5m or 5h"),
+        ("schedule 1 --in 5", "5 has no unit; write 5s, 5m or 5h"),
         ("schedule 1 --in 5s --at 2126-01-01T00:00:00Z", "not allowed with"),
         ("schedule 1 --at 2126-01-01T00:00:00", "has no offset"),
         ("schedule hello --in 5s", "the payload is not JSON"),
@@ -310,6 +310,12 @@ def test_reschedule(play: Any) -> None:
     assert played.out.startswith("ev_1 rings in ")
 
 
+def test_snooze(play: Any) -> None:
+    played = play(["snooze", "ev_1", "10m", "--version", "3"], Answer(200, EVENT))
+    assert (played.asked[0].json, played.asked[0].headers["if-match"]) == ({"by": "10m"}, '"3"')
+    assert played.out.startswith("ev_1 rings in ")
+
+
 def test_redrive(play: Any) -> None:
     error = {"id": "x", "status": 409, "title": "T", "detail": "the event is not dead"}
     played = play(["redrive", "ev_2", "x"], Answer(200, {"redriven": 1, "errors": [error]}))
@@ -325,7 +331,7 @@ def test_a_refusal_is_one_line_and_exit_code_1(play: Any) -> None:
     assert (played.code, played.out, played.err) == (1, "", "everbell schedule: to: is missing\n")
 
 
-def test_nobody_there_is_exit_code_3(capsys: pytest.CaptureFixture[str], port: int) -> None:
+def test_an_unreachable_server_is_exit_code_3(capsys: pytest.CaptureFixture[str], port: int) -> None:
     assert main(["list", "--server", f"http://127.0.0.1:{port}"]) == 3
     assert "Nothing was sent: check the address, and that the server runs" in capsys.readouterr().err
 
@@ -348,7 +354,7 @@ def test_a_reader_that_went_away_is_no_error(tmp_path: Path) -> None:
     os.close(reading)
     before = sys.stdout
     try:
-        sys.stdout = open(writing, "w")  # noqa: SIM115 - it is what stands in for a pipe
+        sys.stdout = open(writing, "w")  # noqa: SIM115 - it stands in for a pipe
         with ScriptedServer(Answer(200, {"events": [EVENT] * 50})) as server:
             assert main(["list", "--server", server.url]) == 141
         sys.stdout.close()
@@ -356,7 +362,7 @@ def test_a_reader_that_went_away_is_no_error(tmp_path: Path) -> None:
         sys.stdout = before
 
 
-def test_who_shows_no_key_is_told_how(play: Any) -> None:
+def test_a_missing_key_leads_to_advice(play: Any) -> None:
     played = play(["list"], problem(401, "unauthorized", "this server wants an access key"))
     assert played.code == 1
     assert played.err == (
@@ -364,10 +370,10 @@ def test_who_shows_no_key_is_told_how(play: Any) -> None:
     )
 
 
-@pytest.mark.parametrize(("to", "whom"), [("queue:mail", "a worker"), ("https://shop.example/", "its turn")])
-def test_show_says_what_an_event_waits_for(play: Any, to: str, whom: str) -> None:
+@pytest.mark.parametrize(("to", "awaited"), [("queue:mail", "a worker"), ("https://shop.example/", "its turn")])
+def test_show_names_the_reason_why_an_event_waits(play: Any, to: str, awaited: str) -> None:
     late = EVENT | {"to": to, "at": "2001-01-01T00:00:00Z"}
-    assert f"scheduled, waits for {whom} since " in play(["show", "ev_1"], Answer(200, late)).out
+    assert f"scheduled, waits for {awaited} since " in play(["show", "ev_1"], Answer(200, late)).out
 
 
 def test_deliver_and_its_trial(play: Any) -> None:

@@ -1,4 +1,4 @@
-"""Files of events: what is read, and how each line is accounted for."""
+"""Files of events: which lines are read, and the result of each line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def lines_of(text: str, **defaults: Any) -> EventLines:
     return EventLines(io.BytesIO(text.encode()), None, defaults)
 
 
-def test_options_fill_in_what_a_line_leaves_out() -> None:
+def test_options_fill_in_missing_fields() -> None:
     text = '{"payload": 1}\n{"payload": 2, "to": "queue:b", "at": "x"}\n'
     events = list(lines_of(text, to="queue:a", **{"in": "5s"}))
     assert events == [

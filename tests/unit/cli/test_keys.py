@@ -48,7 +48,7 @@ def test_an_operator_s_key(play: Any) -> None:
     assert asked.json == {"tenant": "*", "scopes": ["admin"], "note": ""}
 
 
-def test_the_list_shows_who_has_what(play: Any) -> None:
+def test_the_list_shows_tenants_and_scopes(play: Any) -> None:
     revoked = KEY | {"id": "older", "revoked_at": "2026-11-21T10:00:00.000Z", "note": ""}
     code, out, _, _ = play("keys list", Answer(200, {"keys": [revoked, KEY]}))
     assert code == 0
@@ -67,7 +67,7 @@ def test_revoking_names_the_key(play: Any) -> None:
 
 
 @pytest.mark.parametrize("command", ["keys", "keys fly", "keys revoke", "keys list x", "keys create x"])
-def test_what_makes_no_sense_is_a_mistake_on_the_command_line(command: str, play: Any) -> None:
+def test_contradicting_arguments_are_a_usage_error(command: str, play: Any) -> None:
     code, out, err, asked = play(command)
     assert (code, out) == (2, "")
     assert err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""`everbell pause`, `resume` and `pauses`: what they ask, what they print, and what they refuse."""
+"""`everbell pause`, `resume` and `pauses`: requests, output and refusals."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_recurring_event(play: Any) -> None:
         (["--whole-tenant", "--until", "2126-11-20T10:00:00Z"], {"what": "tenant", "until": "2126-11-20T10:00:00Z"}),
     ],
 )
-def test_pause_says_what_is_meant(play: Any, options: list[str], body: dict[str, str]) -> None:
+def test_pause_sends_its_object(play: Any, options: list[str], body: dict[str, str]) -> None:
     played = play(["pause", *options], Answer(201, QUEUE))
     assert (played.code, played.asked[0].method, played.asked[0].target) == (0, "POST", PATH)
     assert {name: value for name, value in played.asked[0].json.items() if value is not None} == body
@@ -57,7 +57,7 @@ def test_pause_in_words_and_in_json(play: Any) -> None:
     )
     assert json.loads(play(["pause", "--queue", "mail", "--json"], Answer(201, QUEUE)).out) == QUEUE
     played = play(["pause", "--queue", "mail"], Answer(201, QUEUE | {"unheard": ["n2", "n3"]}))
-    assert "n2, n3 could not be asked" in played.err
+    assert "n2, n3 gave no answer" in played.err
 
 
 def test_resume(play: Any) -> None:
@@ -93,7 +93,7 @@ def test_pauses(play: Any) -> None:
         (["pause", "report", "--key", "k"], "give the ID of a recurring event, or one of --key"),
         (["pause", "--queue", "q", "--key", "k"], "not allowed with"),
         (["pause", "report", "--for", "2h"], "leave out --until and --for"),
-        (["pause", "--queue", "q", "--for", "2"], "2 of what?"),
+        (["pause", "--queue", "q", "--for", "2"], "2 has no unit"),
         (["pause", "--queue", "q", "--for", "2h", "--until", "2126-11-20T10:00:00Z"], "not allowed with"),
         (["resume", "--queue", "q", "--note", "x"], "--note goes with a recurring event"),
     ],

@@ -1,4 +1,4 @@
-"""`everbell preview`, `backfill`, and what `schedule` may say about recurrence."""
+"""`everbell preview`, `backfill`, and the options of `schedule` for recurrence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAUSED = EVENT | {"status": "paused", "paused": {"since": "2026-11-20T10:00:00.0
 
 
 class Played:
-    """What a command printed, and what it asked."""
+    """The output of a command, and its requests."""
 
     def __init__(self, code: int, out: str, err: str, server: ScriptedServer) -> None:
         self.code = code
@@ -95,7 +95,7 @@ def test_a_wrong_command_line_is_explained(play: Any, command: list[str], says: 
     assert says in played.err
 
 
-def test_schedule_sends_what_is_said_about_recurrence(play: Any) -> None:
+def test_schedule_sends_the_recurrence(play: Any) -> None:
     options = {
         "cron": "0 9 * * *",
         "tz": "Europe/Berlin",

@@ -73,7 +73,7 @@ def rows(text: str, *names: str) -> dict[str, list[str]]:
     return {line.split()[0]: line.split() for line in text.splitlines() if line.split() and line.split()[0] in names}
 
 
-def test_status_shows_members_and_what_happened(play: Any) -> None:
+def test_status_shows_members_and_transitions(play: Any) -> None:
     done = play("status", health(), shown(two()))
     assert done.code == 0
     assert [(asked.method, asked.target) for asked in done.asked] == [("GET", "/readyz"), ("GET", "/v1/cluster")]
@@ -92,7 +92,7 @@ def test_status_shows_partitions_when_asked_to(play: Any) -> None:
     assert sum("moving" in line.split()[1:2] for line in done.out.splitlines()) == 3
 
 
-def test_status_says_who_stands_in(play: Any) -> None:
+def test_status_names_stand_ins(play: Any) -> None:
     value = apply(two(), two().index + 1, Remove("b/x", by="a/x", reason="its lease ended"))
     done = play("status", health(), shown(value))
     assert "a stands in for b: 3 partitions" in done.out
@@ -117,7 +117,7 @@ def test_status_shows_the_health_of_every_part(play: Any) -> None:
     ]
 
 
-def test_status_says_what_is_wrong_also_where_the_cluster_cannot_be_shown(play: Any) -> None:
+def test_status_shows_health_also_when_the_cluster_cannot_be_shown(play: Any) -> None:
     why = "the database does not answer"
     store = {"state": "away", "reason": why, "since": "2026-11-16T01:02:03.456Z"}
     backlog = {"ok": False, "overdue_ms": 90_000, "starved_flows": 1, "in_flight": 0, "reason": "too slow"}

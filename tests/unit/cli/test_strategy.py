@@ -1,4 +1,4 @@
-"""`everbell strategy`: what its arguments mean, and what is said about wrong ones."""
+"""`everbell strategy`: the meaning of its arguments, and the messages about wrong ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from everbell.core.cluster import Balanced, Group, Percentage, Strategy, Weighte
             Percentage((Group("eu", 30, 0, 64, ("shop", "bank")), Group("us", 20, 64, 8, ()))),
             (
                 "percentage: eu 30% of the nodes, 64 partitions from 0 on, for shop, bank;"
-                " us 20% of the nodes, 8 partitions from 64 on, for nobody"
+                " us 20% of the nodes, 8 partitions from 64 on, for no tenant"
             ),
         ),
     ],

@@ -1,4 +1,4 @@
-"""`everbell tenants`: what it asks, what it prints, and what it refuses."""
+"""`everbell tenants`: requests, output and refusals."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_an_app_is_found_in_the_current_directory() -> None:
         ("jobs_of_test:other", "is a int, not an everbell.App"),
     ],
 )
-def test_what_is_no_app_is_explained(place: str, says: str) -> None:
+def test_an_invalid_app_is_explained(place: str, says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         load_app(place)
 

@@ -15,7 +15,7 @@ from everbell.errors import EverbellError
 
 
 class FakeLeases:
-    """Hands out what was put in, and keeps what it was told. `down` makes every call raise."""
+    """Hands out the given leases, and keeps the reported outcomes. `down` makes every call raise."""
 
     def __init__(self) -> None:
         self.ready: dict[str, deque[Lease]] = {}
@@ -43,7 +43,7 @@ class FakeLeases:
         self._arrived.set()
 
     async def told(self, count: int) -> None:
-        """Until so many outcomes were told."""
+        """Wait until this many outcomes were reported."""
         while len(self.acked) + len(self.failed) < count:
             self._told.clear()
             await self._told.wait()

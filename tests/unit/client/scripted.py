@@ -1,4 +1,4 @@
-"""A server on loopback that answers what a script says, in order, and keeps what it was asked."""
+"""A server on loopback that gives scripted answers, in order, and keeps the requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """What to answer; `then_close` closes the connection after it, without having said so."""
+    """An answer; `then_close` closes the connection after it, without announcing that in a header."""
 
     status: int
     content: Any = None
@@ -108,7 +108,7 @@ class ScriptedServer:
             block_on_close = False
 
             def handle_error(self, request: object, client_address: object) -> None:
-                pass  # Clients that give up are what some tests are about.
+                pass  # Some tests have clients that give up.
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"

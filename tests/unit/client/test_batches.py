@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from everbell.client import batches
-from everbell.client.answers import Batch, Refusal, together
-from everbell.client.batches import schedule_batches
+from everbell.client.answers import BatchResult, Rejection, together
+from everbell.client.batches import BatchCalls
 from everbell.client.call import Call
 from everbell.errors import Conflict, InvalidInput, MalformedInput
 
@@ -18,10 +18,17 @@ GOOD = {"payload": 1, "in": "5s"}
 BAD = {"payload": object()}
 
 
-def played(events: Iterable[Mapping[str, Any]], batch: int = 1_000) -> list[Batch]:
+class Batching(BatchCalls):
+    """The calls of a client of one tenant, without the client."""
+
+    def __init__(self, tenant: str) -> None:
+        self.tenant = tenant
+
+
+def played(events: Iterable[Mapping[str, Any]], batch: int = 1_000) -> list[BatchResult]:
     """The results, when a server accepts all that it is sent."""
     results = []
-    for part in schedule_batches("t", events, batch=batch):
+    for part in Batching("t")._batches(events, batch=batch):
         if isinstance(part, Call):
             count = part.body.count(b"\n") + 1
             ids = [f"id{n}" for n in range(count)]
@@ -42,7 +49,7 @@ def test_batches_are_bounded_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_batch_goes_out_as_lines() -> None:
-    (call,) = schedule_batches("a/b", [GOOD, {"in_": 3}])
+    (call,) = Batching("a/b")._batches([GOOD, {"in_": 3}])
     assert isinstance(call, Call)
     assert (call.method, call.path, call.content_type) == (
         "POST",
@@ -54,15 +61,15 @@ def test_a_batch_goes_out_as_lines() -> None:
 
 def test_a_batch_may_be_repeated_when_every_event_has_an_id() -> None:
     with_id = {**GOOD, "id": "mine"}
-    (safe,) = schedule_batches("t", [with_id, with_id])
-    (unsafe,) = schedule_batches("t", [with_id, GOOD])
+    (safe,) = Batching("t")._batches([with_id, with_id])
+    (unsafe,) = Batching("t")._batches([with_id, GOOD])
     assert isinstance(safe, Call)
     assert safe.repeatable
     assert isinstance(unsafe, Call)
     assert not unsafe.repeatable
 
 
-def test_what_cannot_be_sent_is_refused_in_its_place() -> None:
+def test_an_event_that_cannot_be_sent_is_refused_in_its_place() -> None:
     (batch,) = played([GOOD, BAD, GOOD])
     assert batch.ids == ["id0", None, "id1"]
     assert [refusal.index for refusal in batch.refused] == [1]
@@ -71,25 +78,25 @@ def test_what_cannot_be_sent_is_refused_in_its_place() -> None:
 
 
 def test_nothing_is_sent_when_nothing_can_be() -> None:
-    (batch,) = schedule_batches("t", [BAD, BAD])
-    assert isinstance(batch, Batch)
+    (batch,) = Batching("t")._batches([BAD, BAD])
+    assert isinstance(batch, BatchResult)
     assert (batch.ids, batch.accepted, [refusal.index for refusal in batch.refused]) == ([None, None], 0, [0, 1])
 
 
 def test_refusals_of_the_server_are_told_by_their_place_among_all() -> None:
-    parts = list(schedule_batches("t", [GOOD, GOOD, BAD, GOOD, GOOD], batch=3))
+    parts = list(Batching("t")._batches([GOOD, GOOD, BAD, GOOD, GOOD], batch=3))
     second = parts[1]
     assert isinstance(second, Call)
     error = {"index": 1, "status": 409, "title": "T", "detail": "is taken"}
     answer = {"accepted": 1, "rejected": 1, "ids": ["a", None], "errors": [error]}
     batch = second.parse(207, msgspec.json.encode(answer))
     assert batch.ids == ["a", None]
-    assert batch.refused == [Refusal(4, 409, "T", "is taken")]
+    assert batch.refused == [Rejection(4, 409, "T", "is taken")]
     assert isinstance(batch.refused[0].error, Conflict)
 
 
 def test_none_accepted_is_a_result_and_a_problem_is_not() -> None:
-    (call,) = schedule_batches("t", [GOOD])
+    (call,) = Batching("t")._batches([GOOD])
     assert isinstance(call, Call)
     assert 422 in call.also
     error = {"index": 0, "status": 422, "title": "T", "detail": "in: odd", "field": "in"}
@@ -100,5 +107,5 @@ def test_none_accepted_is_a_result_and_a_problem_is_not() -> None:
 
 
 def test_batches_add_up() -> None:
-    one, other = Batch(["a", None], [Refusal(1, 422)]), Batch(["b"])
-    assert together([one, other]) == Batch(["a", None, "b"], [Refusal(1, 422)])
+    one, other = BatchResult(["a", None], [Rejection(1, 422)]), BatchResult(["b"])
+    assert together([one, other]) == BatchResult(["a", None, "b"], [Rejection(1, 422)])

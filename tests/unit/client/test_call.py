@@ -1,4 +1,4 @@
-"""What is repeated, after which pause, and what the last outcome means."""
+"""Which calls are repeated, after which pause, and the meaning of the last outcome."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_result_is_parsed_and_an_error_is_raised() -> None:
 
 def test_an_answer_that_is_not_ours_says_so() -> None:
     asked = Call("GET", "/", lambda status, body: msgspec.json.decode(body))
-    with pytest.raises(Unreachable, match=r"does not speak like an Everbell server.*check the address"):
+    with pytest.raises(Unreachable, match=r"does not answer like an Everbell server.*check the address"):
         conclude(asked, Reply(200, {}, b"<html>"), SERVER)
 
 
@@ -82,7 +82,7 @@ def test_an_answer_that_is_not_ours_says_so() -> None:
         (call(repeatable=True, method="GET"), SENT, "Try again$"),
     ],
 )
-def test_a_lost_answer_says_what_is_known_and_what_to_do(asked: Call[bytes], lost: Lost, says: str) -> None:
+def test_a_lost_answer_leads_to_a_reason_and_advice(asked: Call[bytes], lost: Lost, says: str) -> None:
     with pytest.raises(Unreachable, match=says) as raised:
         conclude(asked, lost, SERVER)
     assert lost.reason in str(raised.value)

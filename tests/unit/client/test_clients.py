@@ -21,7 +21,7 @@ import pytest
 from msgspec import Raw
 
 from everbell.channels.queue import Lease
-from everbell.client.answers import Redriven, Settled, Trial
+from everbell.client.answers import Redriven, Settled, TrialOutcome
 from everbell.client.awaiting import AsyncClient
 from everbell.client.blocking import Client
 from everbell.client.queue_calls import Failure
@@ -72,7 +72,7 @@ class Face:
                 return
 
     def look_around(self) -> None:
-        """Let the loop see what happened to its sockets while it stood still, which no real one does."""
+        """Let the loop process events of its sockets while its clock stands still; a real loop has no such clock."""
         for _ in range(3):
             self._runner.run(asyncio.sleep(0))
 
@@ -147,7 +147,7 @@ def test_a_path_before_the_api_is_kept_and_ids_are_escaped(shell: Any) -> None:
         lambda client: client.fail("q", [Failure("1.1.1", "\udcff")]),
     ],
 )
-def test_what_is_no_text_is_refused_before_it_is_sent(shell: Any, ask: Callable[[Any], Any]) -> None:
+def test_invalid_text_is_refused_before_it_is_sent(shell: Any, ask: Callable[[Any], Any]) -> None:
     with talking(shell) as (client, _), pytest.raises(InvalidInput):
         ask(client)
 
@@ -204,6 +204,16 @@ def test_dead_events_are_listed(shell: Any) -> None:
     assert server.asked[0].target == "/v1/tenants/shop/dead?tag=x&limit=100"
 
 
+def test_a_snooze_is_a_duration(shell: Any) -> None:
+    with talking(shell, OK, OK) as (client, server):
+        client.snooze("ev_1", by="10m", version=3)
+        client.snooze("ev_1", by=timedelta(minutes=1))
+    first, second = server.asked
+    assert (first.method, first.target, first.json) == ("POST", "/v1/tenants/shop/events/ev_1/snooze", {"by": "10m"})
+    assert first.headers["if-match"] == '"3"'
+    assert second.json == {"by": "60000ms"}
+
+
 def test_changes_name_their_version(shell: Any) -> None:
     with talking(shell, OK, OK, OK) as (client, server):
         client.change("ev_1", to="queue:r", tags=None, version=3)
@@ -232,7 +242,7 @@ def test_many_are_cancelled_delivered_and_redriven(shell: Any) -> None:
     with talking(shell, *answers) as (client, server):
         assert client.cancel_matching(key="k", tag="t") == 3
         assert client.deliver("ev_1").id == "ev_1"
-        assert client.try_out("ev_1") == Trial("failed", None, 503)
+        assert client.try_out("ev_1") == TrialOutcome("failed", None, 503)
         assert client.redrive(["ev_1"]) == Redriven(1, [])
         assert client.redrive_all(key="k").redriven == 2
         assert client.health().state == "starting"
@@ -367,7 +377,7 @@ def test_a_busy_server_is_believed_when_the_request_cannot_be_repeated(shell: An
     assert len(server.asked) == 1
 
 
-def test_a_cancel_whose_answer_was_lost_is_recognised(shell: Any) -> None:
+def test_a_repeated_cancel_after_a_lost_answer_succeeds(shell: Any) -> None:
     late = problem(409, "conflict", "the event is already cancelled")
     with talking(shell, HangUp(), late, Answer(200, EVENT | {"status": "cancelled"})) as (client, server):
         assert client.cancel("ev_1").status == "cancelled"
@@ -383,7 +393,7 @@ def test_a_cancel_that_came_too_late_is_not_claimed(shell: Any) -> None:
         client.cancel("ev_1")
 
 
-def test_nobody_there(shell: Any, port: int) -> None:
+def test_no_server_there(shell: Any, port: int) -> None:
     pauses = Pauses()
     client = shell(f"http://127.0.0.1:{port}", backoff=pauses)
     with pytest.raises(Unreachable, match=f"cannot reach http://127.0.0.1:{port}.*Nothing was sent"):
@@ -432,8 +442,8 @@ def test_both_clients_have_the_same_methods_with_the_same_arguments() -> None:
     def surface(client: type) -> dict[str, str]:
         return {
             name: str(inspect.signature(member))
-            for name, member in vars(client).items()
-            if callable(member) and not name.startswith("_") and name not in ("run", "close")
+            for name, member in inspect.getmembers(client, callable)
+            if not name.startswith("_") and name not in ("run", "close")
         }
 
     assert surface(Client) == surface(AsyncClient)
@@ -442,7 +452,7 @@ def test_both_clients_have_the_same_methods_with_the_same_arguments() -> None:
     assert "Schedule many events" in (Client.schedule_many.__doc__ or "")
 
 
-def test_a_block_gives_the_client_itself_whatever_its_class() -> None:
+def test_a_with_block_returns_the_client_with_its_own_class() -> None:
     class Ours(Client):
         pass
 
@@ -476,7 +486,7 @@ def test_threads_share_a_client() -> None:
 
 
 def in_a_child(work: Callable[[], Any]) -> str:
-    """What the work gives, or raises, in a process forked from this one; nothing where it hangs."""
+    """The result or error of the work in a forked process; empty if it hangs."""
     reads, writes = os.pipe()
     with warnings.catch_warnings():
         # Newer Pythons warn of forks beside threads. Here these are the server's, which the child does not need.
@@ -514,7 +524,7 @@ def test_a_child_process_waits_for_no_thread_of_its_parent() -> None:
             assert in_a_child(lambda: client.get("ev_1").id) == "ev_1"
 
 
-def test_what_was_closed_before_a_fork_stays_closed(port: int) -> None:
+def test_a_client_closed_before_a_fork_stays_closed(port: int) -> None:
     client = Client(f"http://127.0.0.1:{port}", backoff=lambda failures: 3_600)
     client.close()
     assert in_a_child(lambda: client.get("ev_1")).startswith("Unreachable")

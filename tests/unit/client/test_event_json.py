@@ -29,11 +29,11 @@ def encoded(**fields: Any) -> Any:
     return msgspec.json.decode(encode_event(fields))
 
 
-def test_what_is_none_is_left_out_but_for_the_payload() -> None:
+def test_none_is_left_out_but_for_the_payload() -> None:
     assert encoded(payload=None, to=None, in_="5s") == {"payload": None, "in": "5s"}
 
 
-def test_all_fields_are_what_the_server_reads() -> None:
+def test_the_server_reads_all_fields() -> None:
     body = encode_event(
         {
             "payload": {"order": Order(17)},
@@ -89,11 +89,11 @@ def test_a_duration_never_gets_shorter_on_the_way(duration: timedelta) -> None:
     assert duration <= sent < duration + timedelta(milliseconds=1)
 
 
-def test_what_json_cannot_say_is_refused_by_name() -> None:
+def test_values_without_json_are_refused_by_name() -> None:
     with pytest.raises(InvalidInput, match="payload: cannot be written as JSON"):
         encode_event({"payload": object()})
 
 
-def test_a_change_keeps_none_and_leaves_out_what_was_not_given() -> None:
+def test_a_change_keeps_none_and_leaves_out_absent_fields() -> None:
     body = encode_change({"tags": None, "to": UNSET, "in_": 5, "id": "x"}, without=("id",))
     assert msgspec.json.decode(body) == {"tags": None, "in": 5}

@@ -17,7 +17,7 @@ from everbell.errors import (
     TooLarge,
     VersionMismatch,
 )
-from everbell.server.problem import problem_of
+from everbell.http.problem import problem_of
 
 ERRORS: list[EverbellError] = [
     InvalidInput("is odd", "in"),
@@ -42,7 +42,7 @@ def test_an_error_survives_the_way_through_http(error: EverbellError) -> None:
     assert vars(again) == vars(error)
 
 
-def test_what_has_no_class_of_its_own_keeps_its_status() -> None:
+def test_a_problem_without_a_class_keeps_its_status() -> None:
     error = problem_error(418, {}, b'{"type": "https://example.com/teapot", "title": "Teapot", "status": 418}')
     assert isinstance(error, ProblemError)
     assert (error.status, str(error)) == (418, "Teapot")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everbell.client.samples import Samples, read_samples
-from everbell.server.exposition import labelled, metric
+from everbell.core.exposition import labelled, metric
 
 LATE = "everbell_lateness_seconds"
 
@@ -31,7 +31,7 @@ def test_samples_are_read_by_name_and_labels() -> None:
     assert samples.value("nothing") == 0
 
 
-def test_what_is_not_understood_is_left_out() -> None:
+def test_unreadable_lines_are_left_out() -> None:
     assert read_samples("what is this\n\n# a comment\nup 1\nup{").value("up") == 1
 
 
@@ -40,7 +40,7 @@ def test_a_quantile_is_the_bound_that_it_lies_below(share: float, told: str) -> 
     assert histogram(le0_001=60, le0_01=95, inf=100).since(None, LATE).quantile(share) == told
 
 
-def test_only_what_was_observed_since_counts() -> None:
+def test_only_later_observations_count() -> None:
     before, now = histogram(le0_001=100, le0_01=100, inf=100), histogram(le0_001=100, le0_01=110, inf=110)
     assert now.since(before, LATE).quantile(0.5) == "≤10 ms"
 

@@ -15,7 +15,7 @@ from tests.unit.client.fake_leases import FakeLeases
 
 
 class Clumsy(FakeLeases):
-    """Its acknowledgements fail so many times, with what is no error of ours."""
+    """A client with acknowledgements that fail a number of times, with an unexpected error."""
 
     def __init__(self, times: int) -> None:
         super().__init__()
@@ -50,5 +50,5 @@ def test_surprises_without_an_end_hold_up_nothing_else_and_are_logged(caplog: py
     server = Clumsy(1_000)
     settled_by(server)
     assert (server.acked, server.failed) == ([], [Failure("failed", "no")])
-    assert "1 outcomes cannot be told" in caplog.text
+    assert "1 outcomes cannot be reported" in caplog.text
     assert "a mistake in the client" in caplog.text

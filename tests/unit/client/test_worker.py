@@ -1,4 +1,4 @@
-"""Workers against a server in memory, on virtual time: what runs when, and what the server is told."""
+"""Workers against a server in memory, on virtual time: when handlers run, and which outcomes the server gets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STOPPED = "the worker stopped before this was done"
 
 
 class Unusual(BaseException):
-    """What programs seldom raise."""
+    """An exception that is not an `Exception`."""
 
 
 class Play:
@@ -182,7 +182,7 @@ def test_leases_of_long_handlers_are_extended_in_time() -> None:
     play(main)
 
 
-def test_an_event_whose_lease_was_lost_is_extended_no_more() -> None:
+def test_a_worker_stops_extending_a_lost_lease() -> None:
     async def main() -> None:
         async def handle(event: Occurrence) -> None:
             await asyncio.sleep(45)
@@ -255,7 +255,7 @@ def test_outcomes_wait_until_the_server_hears_them() -> None:
     play(main)
 
 
-def test_what_no_waiting_mends_stops_the_worker_after_its_work_is_done() -> None:
+def test_a_final_error_stops_the_worker_after_its_work_is_done() -> None:
     async def main() -> None:
         async def handle(event: Occurrence) -> None:
             scene.server.break_down(ProblemError("the token is not known", 401))
@@ -288,10 +288,10 @@ def test_outcomes_that_are_refused_for_good_are_dropped(caplog: pytest.LogCaptur
 
     with caplog.at_level(logging.ERROR):
         play(main)
-    assert "1 outcomes were not taken" in caplog.text
+    assert "the server refused 1 outcomes" in caplog.text
 
 
-def test_stopping_gives_back_what_was_not_begun_and_lets_the_rest_finish() -> None:
+def test_stopping_gives_back_pending_events_and_lets_handlers_finish() -> None:
     async def main() -> None:
         async def handle(event: Occurrence) -> None:
             scene.worker.stop()
@@ -360,7 +360,7 @@ def test_a_server_that_stays_away_does_not_keep_a_worker_from_stopping(caplog: p
         await scene.stop()
 
     play(main)
-    assert "was not told everything" in caplog.text
+    assert "some outcomes were not reported" in caplog.text
 
 
 def test_stopping_before_the_beginning() -> None:
@@ -449,7 +449,7 @@ def test_plain_functions_run_in_threads_and_may_return_awaitables() -> None:
     asyncio.run(main())
 
 
-def test_whatever_a_plain_function_raises_is_told_and_frees_its_place() -> None:
+def test_every_exception_of_a_plain_function_is_reported_and_frees_its_place() -> None:
     async def main() -> None:
         def handle(event: Occurrence) -> None:
             match event.id:

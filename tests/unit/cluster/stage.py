@@ -8,28 +8,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from everbell.cluster.node import ClusterNode
-from everbell.cluster.peers import CALLS
-from everbell.cluster.router import RoutedOperations
-from everbell.cluster.router_leases import RoutedLeases
+from everbell.cluster.router import Router
 from everbell.cluster.settings import ClusterSettings
 from everbell.cluster.store_watch import StoreWatch
 from everbell.core.cluster import Member, Value
 from everbell.core.ids import partition_of
+from everbell.core.request import Ask, Request
 from everbell.core.spec import Draft
 from everbell.core.tenant import Tenants
 from everbell.engine.engine import Engine
-from everbell.engine.leases import Leases
-from everbell.engine.operations import Operations
 from everbell.entropy import SeededEntropy
 from everbell.errors import LogUnavailable, NotOwner, OutcomeUnknown, StoreUnavailable
 from everbell.logs.memory import MemoryLog, SharedLog
-from everbell.logs.port import Entry, Snapshot
-from everbell.stores.memory import MemoryStore
+from everbell.logs.port import LogEntry, Snapshot
+from everbell.stores.memory.store import MemoryStore
 from everbell.testing import VirtualClock, run_virtual
 from tests.unit.engine.stage import Receiver
+
+A = TypeVar("A")
 
 LEASE_MS = 1_000
 QUIET_MS = 2_000
@@ -52,7 +51,7 @@ class MoodyLog(MemoryLog):
         self._there()
         return await super().append(data)
 
-    async def read(self, after: int, limit: int) -> Sequence[Entry]:
+    async def read(self, after: int, limit: int) -> Sequence[LogEntry]:
         self._there()
         return await super().read(after, limit)
 
@@ -116,8 +115,8 @@ class Resident:
         self.receiver = receiver
         self._ended = False
         self.peers = Neighbours(town)
-        self.operations = RoutedOperations(node, engine.operations, self.peers)
-        self.leases = RoutedLeases(node, engine.leases, self.peers)
+        self.router = Router(node, engine, self.peers, town.clock)
+        self.ask = self.router.ask
         self._store_watch = StoreWatch(node, engine, self.peers, town.clock)
         self._store_watch.start()
 
@@ -127,7 +126,7 @@ class Resident:
 
     @property
     def owned(self) -> set[int]:
-        """What the engine runs."""
+        """The partitions that the engine runs."""
         return set(self.engine.epochs)
 
     async def leave(self) -> bool:
@@ -153,37 +152,19 @@ class Resident:
         await self.node.abandon()
 
 
-class _Asked:
-    """A port of another node: what nodes may not ask of each other is refused, as it is over the wire."""
-
-    def __init__(self, port: Any) -> None:
-        self._port = port
-
-    def __getattr__(self, method: str) -> Any:
-        assert method.removesuffix("_ids") in CALLS, f"{method} is not for other nodes"
-        return getattr(self._port, method)
-
-
 class Neighbour:
-    """Another node's engine, as near as can be."""
+    """Another node's engine, as near as can be. Requests that are not for other nodes are refused, as over the wire."""
 
-    def __init__(self, operations: Operations, leases: Leases) -> None:
-        self.operations = _Asked(operations)
-        self.leases = _Asked(leases)
+    def __init__(self, ask: Ask, *, is_forgetful: bool) -> None:
+        self._ask = ask
+        self._is_forgetful = is_forgetful
 
-
-class _Forgetful:
-    """Does what it is asked, and loses the answer."""
-
-    def __init__(self, port: Any) -> None:
-        self._port = port
-
-    def __getattr__(self, method: str) -> Callable[..., Any]:
-        async def ask(*arguments: Any) -> Any:
-            await getattr(self._port, method)(*arguments)
+    async def ask(self, request: Request[A], /) -> A:
+        assert request.for_peers, f"{request.tag} is not for other nodes"
+        answer = await self._ask(request)
+        if self._is_forgetful:
             raise OutcomeUnknown("the answer was lost")
-
-        return ask
+        return answer
 
 
 class Neighbours:
@@ -191,24 +172,22 @@ class Neighbours:
 
     def __init__(self, town: Town) -> None:
         self.cut: set[str] = set()
-        """By name: who cannot be reached."""
+        """The names of nodes that cannot be reached."""
         self.forgetful: set[str] = set()
-        """By name: whose answers are lost."""
+        """The names of nodes with answers that are lost."""
         self.asked: list[str] = []
         self._town = town
 
-    async def reach(self, member: Member) -> Any:
+    async def reach(self, member: Member) -> Neighbour:
         self.asked.append(member.name)
         other = self._town.nodes.get(member.name)
         if other is None or other.node.me != member.incarnation or member.name in self.cut:
             raise NotOwner(f"node {member.name} cannot be reached; nothing of this request was done")
-        if member.name in self.forgetful:
-            return Neighbour(_Forgetful(other.engine.operations), _Forgetful(other.engine.leases))  # type: ignore[arg-type]
-        return Neighbour(other.engine.operations, other.engine.leases)
+        return Neighbour(other.engine.ask, is_forgetful=member.name in self.forgetful)
 
 
 class Town:
-    """All nodes, what they share, and what was said about them."""
+    """All nodes, and the log, store and clock that they share."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
@@ -217,10 +196,10 @@ class Town:
         self.nodes: dict[str, Resident] = {}
         self.halted: dict[str, list[BaseException]] = {}
         self.past: list[Resident] = []
-        """Everybody who ever lived here."""
+        """All incarnations that ever ran."""
 
     async def start(self, name: str, *, ready: bool = True, log: MoodyLog | None = None, **settings: Any) -> Resident:
-        """A node; it is a member and runs what it owns, unless told not to wait for that."""
+        """A node; it is a member and runs its partitions, unless the test does not wait for that."""
         entropy = SeededEntropy(len(self.past))
         receiver = Receiver(self.clock)
         log = log or MoodyLog(self.log)
@@ -244,7 +223,7 @@ class Town:
 
     @property
     def value(self) -> Value:
-        """The value of whoever has played most."""
+        """The value of the node that has played most."""
         return max((resident.node.value for resident in self.nodes.values()), key=lambda value: value.index)
 
     async def settled(self, patience_s: float = 60) -> None:
@@ -270,7 +249,7 @@ class Town:
         )
 
     def key_of(self, name: str) -> str:
-        """A key of the tenant `shop` whose partition a node owns."""
+        """A key of the tenant `shop` in a partition of a node."""
         keys = (f"k{number}" for number in range(1_000))
         return next(key for key in keys if self.owner_of(partition_of("shop", key, PARTITIONS)) == name)
 
@@ -279,13 +258,13 @@ class Town:
 
 
 def in_town(scene: Callable[[Town], Coroutine[Any, Any, None]]) -> None:
-    """Play a scene, and let whoever is left die."""
+    """Play a scene, then kill the remaining nodes."""
 
     async def main(clock: VirtualClock) -> None:
         town = Town(clock)
         try:
             await scene(town)
-            await asyncio.sleep(2)  # Questions that nobody waits for any more come to their end.
+            await asyncio.sleep(2)  # Abandoned requests come to their end.
         finally:
             for resident in town.past:
                 await resident.die()

@@ -55,7 +55,7 @@ def test_a_log_that_is_away_is_asked_again() -> None:
     run_virtual(main)
 
 
-def test_an_append_whose_answer_was_lost_is_repeated() -> None:
+def test_an_append_is_repeated_after_its_answer_was_lost() -> None:
     class Uncertain(MemoryLog):
         losses = 2
 
@@ -117,7 +117,7 @@ def test_releases_of_the_most_partitions_that_there_can_be_fit_into_entries() ->
     run_virtual(main)
 
 
-def test_what_is_forgotten_is_not_appended_and_what_comes_after_it_is() -> None:
+def test_a_forgotten_command_is_not_appended_and_the_next_one_is() -> None:
     async def main(clock: VirtualClock) -> None:
         log = MoodyLog(SharedLog())
         log.is_away = True
@@ -135,7 +135,7 @@ def test_what_is_forgotten_is_not_appended_and_what_comes_after_it_is() -> None:
     run_virtual(main)
 
 
-def test_what_is_forgotten_while_it_is_on_its_way_takes_nothing_else_with_it() -> None:
+def test_forgetting_a_command_in_flight_affects_no_other() -> None:
     class Slow(MemoryLog):
         async def append(self, data: bytes) -> int:
             await asyncio.sleep(1)

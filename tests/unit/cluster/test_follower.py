@@ -23,8 +23,8 @@ def test_documents_override_the_settings_and_give_way_to_them_again() -> None:
 
     follower.follow({"new": Policy(8, b"{}")})
     assert tenants.policy("shop") == Tenant("shop", batch=5)
-    assert changed[2:] == ["shop"], "only what changed is told"
-    assert tenants.live_timeout_ms == 20_000, "what was sent under the old policy may still be on its way"
+    assert changed[2:] == ["shop"], "only changed tenants are reported"
+    assert tenants.live_timeout_ms == 20_000, "requests under the old policy may still be in flight"
 
     follower.follow({})
     assert tenants.policy("new") == Tenant("new", batch=3)

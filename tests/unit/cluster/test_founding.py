@@ -1,4 +1,4 @@
-"""Who comes first founds the cluster; log and store have to belong together, and clocks have to agree."""
+"""The first node founds the cluster; log and store have to belong together, and clocks have to agree."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import pytest
 
 from everbell.cluster.founding import CLOCK_OFF_MS_MAX, find_or_found, token
 from everbell.cluster.player import Player
-from everbell.core.cluster import Found, encode_command
+from everbell.core.cluster import FoundCluster, encode_command
 from everbell.entropy import SeededEntropy
 from everbell.errors import ClusterError, LogUnavailable, StoreUnusable
 from everbell.logs.memory import SharedLog
-from everbell.stores.memory import MemoryStore
+from everbell.stores.memory.store import MemoryStore
 from everbell.testing import VirtualClock, run_virtual
 from tests.unit.cluster.stage import MoodyLog
 
@@ -56,7 +56,7 @@ def test_a_store_of_another_cluster_is_refused() -> None:
 def test_another_number_of_partitions_is_refused() -> None:
     async def main(clock: VirtualClock) -> None:
         log = MoodyLog(SharedLog())
-        await log.append(encode_command(Found("c", 16)))
+        await log.append(encode_command(FoundCluster("c", 16)))
         with pytest.raises(ClusterError, match="16 partitions and the store 8"):
             await founded(clock, log, MemoryStore(8))
 

@@ -1,4 +1,4 @@
-"""The lease of a node: renewed in time, or lost by its own clock before anybody else may act."""
+"""The lease of a node: renewed in time, or lost by its own clock before another node may act."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class AwayLog(MemoryLog):
 
 
 class Scene:
-    """A heartbeat, and what it said."""
+    """A heartbeat, and its reports."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.shared = SharedLog()
@@ -111,7 +111,7 @@ def test_an_answer_that_comes_after_the_deadline_is_too_late() -> None:
     on_stage(act)
 
 
-def test_what_is_lost_is_lost_once_and_never_renewed() -> None:
+def test_a_lost_lease_is_reported_once_and_never_renewed() -> None:
     async def act(scene: Scene) -> None:
         scene.log.is_away = True
         await asyncio.sleep(2)

@@ -12,7 +12,7 @@ import pytest
 from everbell.cluster.keys import ClusterKeys
 from everbell.cluster.player import Player
 from everbell.core.access import AccessKey, new_key
-from everbell.core.cluster import Command, Found, SetPolicy, encode_command
+from everbell.core.cluster import Command, FoundCluster, PutDocument, encode_command
 from everbell.errors import Conflict, NotFound, OutcomeUnknown
 from everbell.logs.memory import SharedLog
 from everbell.testing import VirtualClock, run_virtual
@@ -23,7 +23,7 @@ OPERATORS = [new_key(bytes([number] * 36), "*", ["admin"], 2_000 + number)[0] fo
 
 
 class Script:
-    """In which order nodes write, by their names; nobody waits for one that is done."""
+    """The order in which nodes write, by name. No node waits for one that is done."""
 
     def __init__(self, names: str) -> None:
         self._left = list(names)
@@ -80,7 +80,7 @@ def played(test: Callable[[Node, Node], Coroutine[Any, Any, None]], keep: int = 
 
     async def main(clock: VirtualClock) -> None:
         shared = SharedLog()
-        await shared.handle().append(encode_command(Found("cluster", 4)))
+        await shared.handle().append(encode_command(FoundCluster("cluster", 4)))
         nodes = [Node(shared, clock, keep), Node(shared, clock, keep)]
         for node in nodes:
             node.player.start()
@@ -97,7 +97,7 @@ def revoked(key: AccessKey) -> AccessKey:
     return msgspec.structs.replace(key, revoked_at=3_000)
 
 
-def test_what_one_node_writes_all_know() -> None:
+def test_all_nodes_know_a_key_that_one_wrote() -> None:
     async def scene(here: Node, there: Node) -> None:
         await here.keys.put(KEY)
         assert here.keys.ring().find(f"Bearer {TEXT}") == KEY, "it counts here when that returns"
@@ -117,7 +117,7 @@ def test_the_ring_is_the_same_object_until_keys_change() -> None:
     async def scene(here: Node, there: Node) -> None:
         await here.keys.put(KEY)
         ring = here.keys.ring()
-        await here.write(SetPolicy("shop", b"{}"))
+        await here.write(PutDocument("shop", b"{}"))
         assert here.keys.ring() is ring, "a policy is no key"
         await here.keys.put(OTHER)
         assert here.keys.ring() is not ring
@@ -130,10 +130,10 @@ def test_waiting_for_a_change_ends_with_it_or_with_the_time() -> None:
     async def scene(here: Node, there: Node) -> None:
         assert await here.keys.changed(0, 1) == (0, ())
         waiting = asyncio.ensure_future(there.keys.changed(0, 3_600))
-        await here.write(SetPolicy("shop", b"{}"))
+        await here.write(PutDocument("shop", b"{}"))
         await here.keys.put(KEY)
         assert await waiting == (1, (KEY,))
-        assert await there.keys.changed(0, 3_600) == (1, (KEY,)), "who is behind is told at once"
+        assert await there.keys.changed(0, 3_600) == (1, (KEY,)), "a caller with an old version gets an answer at once"
 
     played(scene)
 
@@ -142,7 +142,7 @@ def test_keys_survive_a_snapshot() -> None:
     async def scene(here: Node, there: Node) -> None:
         await here.keys.put(KEY)
         for _ in range(20):
-            await here.write(SetPolicy("shop", b"{}"))
+            await here.write(PutDocument("shop", b"{}"))
         late = Node(here.shared, here.clock)
         await late.player.catch_up()
         assert late.keys.ring().keys == (KEY,)
@@ -176,7 +176,7 @@ def test_of_the_last_two_operators_one_stays_on_a_node() -> None:
 
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("order", ["hhtt", "htht", "htth", "thht", "thth", "tthh"])
-def test_in_whatever_order_two_nodes_revoke_an_operator_stays(order: str, count: int) -> None:
+def test_an_operator_stays_in_every_order_in_which_two_nodes_revoke(order: str, count: int) -> None:
     async def scene(here: Node, there: Node) -> None:
         first, second, *_ = operators = OPERATORS[:count]
         for key in operators:
@@ -196,7 +196,7 @@ def test_in_whatever_order_two_nodes_revoke_an_operator_stays(order: str, count:
     played(scene)
 
 
-def test_an_entry_that_was_not_played_in_time_leaves_open_what_came_of_it() -> None:
+def test_the_outcome_of_an_entry_that_was_not_played_in_time_is_unknown() -> None:
     async def scene(here: Node, there: Node) -> None:
         await here.keys.put(KEY)
         await here.player.stop()

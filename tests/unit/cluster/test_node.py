@@ -1,4 +1,4 @@
-"""A node through its lives: it joins, does what the log says, loses its place, comes back, and leaves."""
+"""A node through its lives: it joins, follows the log, loses its lease, comes back, and leaves."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from everbell.core.cluster import Drain, Remove, SetStrategy, Undrain, Weighted, encode_command
-from everbell.engine.port import Seen
+from everbell.engine.seen import Seen
 from everbell.errors import ClusterError, LogBroken
+from tests.scheduling import schedule_seen
 from tests.unit.cluster.stage import LEASE_MS, PARTITIONS, QUIET_MS, MoodyLog, Town, in_town
 
 EVERYTHING = set(range(PARTITIONS))
@@ -24,7 +25,7 @@ def test_the_first_node_owns_everything() -> None:
     in_town(scene)
 
 
-def test_nodes_share_what_there_is() -> None:
+def test_nodes_share_the_partitions() -> None:
     async def scene(town: Town) -> None:
         nodes = await town.grow("n1", "n2", "n3")
         assert sorted(len(node.owned) for node in nodes) == [5, 5, 6]
@@ -43,7 +44,7 @@ def test_nodes_that_found_at_once_found_one_cluster() -> None:
     in_town(scene)
 
 
-def test_what_a_dead_node_owned_is_taken_over() -> None:
+def test_the_partitions_of_a_dead_node_are_taken_over() -> None:
     async def scene(town: Town) -> None:
         one, two, _ = await town.grow("n1", "n2", "n3")
         died_at = town.clock.now()
@@ -93,7 +94,7 @@ def test_a_node_that_loses_its_lease_drops_everything_at_once_and_comes_back_as_
         await asyncio.sleep((until_ms - 1) / 1_000)
         assert two.owned
         await asyncio.sleep(0.002)
-        assert two.owned == set(), "before anybody else may act"
+        assert two.owned == set(), "before another node may act"
         assert one.owned != EVERYTHING
         await asyncio.sleep(LEASE_MS / 1_000)
         assert one.owned == EVERYTHING
@@ -125,7 +126,7 @@ def test_a_node_that_was_removed_while_it_lived_comes_back() -> None:
 def test_events_survive_their_owner() -> None:
     async def scene(town: Town) -> None:
         one, two = await town.grow("n1", "n2")
-        made = [(await two.operations.schedule("shop", [town.draft(f"e{n}", 5_000)]))[0] for n in range(5)]
+        made = [(await schedule_seen(two.ask, "shop", [town.draft(f"e{n}", 5_000)]))[0] for n in range(5)]
         assert all(isinstance(seen, Seen) and seen.event.partition in two.owned for seen in made)  # type: ignore[union-attr]
         await town.nodes.pop("n2").die()
         await asyncio.sleep(10)
@@ -139,7 +140,7 @@ def test_keyed_events_of_a_dead_owner_wait_until_its_requests_have_ended() -> No
     async def scene(town: Town) -> None:
         one, two = await town.grow("n1", "n2")
         two.receiver.answer = lambda delivery: None
-        await two.operations.schedule("shop", [town.draft("e", key=town.key_of("n2"))])
+        await schedule_seen(two.ask, "shop", [town.draft("e", key=town.key_of("n2"))])
         await asyncio.sleep(0.1)
         assert two.receiver.names == ["e"]
         await town.nodes.pop("n2").die()
@@ -181,11 +182,11 @@ def test_a_node_that_leaves_attempts_under_way_says_so() -> None:
     async def scene(town: Town) -> None:
         one = await town.start("n1", handover_ms=100)
         one.receiver.answer = lambda delivery: None
-        await one.operations.schedule("shop", [town.draft("e", 0, key="k")])
+        await schedule_seen(one.ask, "shop", [town.draft("e", 0, key="k")])
         await asyncio.sleep(0.1)
         await town.nodes.pop("n1").leave()
         again = await town.start("n1")
-        assert again.node.takeovers == PARTITIONS, "whoever comes next has to wait for the requests"
+        assert again.node.takeovers == PARTITIONS, "the next owner has to wait for the requests"
 
     in_town(scene)
 
@@ -238,7 +239,7 @@ def test_a_drain_ends_with_the_process() -> None:
         assert len(again.owned) == PARTITIONS // 2
         one.node.append(Drain("n2", past))
         await asyncio.sleep(1)
-        assert len(again.owned) == PARTITIONS // 2, "an entry that came late is not meant for whoever has the name now"
+        assert len(again.owned) == PARTITIONS // 2, "a late entry does not apply to a new incarnation of the same name"
 
     in_town(scene)
 

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from everbell.cluster.pauses import ClusterPauses, LoneDocuments, PauseFollower
-from everbell.core.cluster import Command, DropPolicy, Policy, SetPolicy, encode_command
+from everbell.core.cluster import Command, DropDocument, Policy, PutDocument, encode_command
 from everbell.core.pause import TENANT_PAUSES_MAX, Pause, Put, What, encode_pause
 from everbell.errors import Conflict, NotFound, OutcomeUnknown
+from tests.scheduling import schedule_seen
 from tests.unit.cluster.stage import Resident, Town, in_town
 
 
 class Heard:
-    """What an engine is told."""
+    """The pauses that an engine got."""
 
     def __init__(self) -> None:
         self.told: list[list[Pause]] = []
@@ -80,7 +81,7 @@ def test_there_is_an_end_to_how_much_can_be_paused() -> None:
     asyncio.run(scene())
 
 
-def test_what_is_over_is_cleared_away_by_whoever_writes_next() -> None:
+def test_the_next_write_clears_ended_pauses() -> None:
     async def scene() -> None:
         pauses, documents, _, clock = make()
         for number in range(15):
@@ -94,7 +95,7 @@ def test_what_is_over_is_cleared_away_by_whoever_writes_next() -> None:
     asyncio.run(scene())
 
 
-def test_who_did_not_hear_of_it_is_named() -> None:
+def test_nodes_that_did_not_confirm_are_named() -> None:
     async def unheard(index: int) -> tuple[str, ...]:
         return (f"n{index}",)
 
@@ -121,7 +122,7 @@ def test_a_write_that_was_not_played_in_time_is_no_promise() -> None:
     asyncio.run(scene())
 
 
-def test_followers_hear_of_changes_only_and_of_what_they_do_not_understand(caplog: pytest.LogCaptureFixture) -> None:
+def test_followers_hear_of_changes_only_and_of_unreadable_pauses(caplog: pytest.LogCaptureFixture) -> None:
     heard = Heard()
     follower = PauseFollower(heard)  # type: ignore[arg-type]
     known = pause("queue", "mail")
@@ -148,13 +149,13 @@ def pauses_at(resident: Resident, clock: Any) -> ClusterPauses:
     return ClusterPauses(lambda: node.value.policies, write, clock)
 
 
-def test_what_is_paused_at_one_node_waits_at_all_also_at_those_that_come_later() -> None:
+def test_a_pause_holds_at_all_nodes_also_at_those_that_join_later() -> None:
     async def scene(town: Town) -> None:
         one, two = await town.grow("n1", "n2")
         await pauses_at(one, town.clock).put(Pause("shop", "target", "https://shop.example", town.clock.now(), "me"))
         await two.node.player.saw(lambda value: value.index >= one.node.value.index, 5)
         for number in range(40):
-            await two.operations.schedule("shop", [town.draft(f"{number}", key=f"{number % 7}")])
+            await schedule_seen(two.ask, "shop", [town.draft(f"{number}", key=f"{number % 7}")])
         (late,) = await town.grow("n3")
         await town.nodes.pop("n2").die()
         await town.settled()
@@ -174,5 +175,5 @@ def test_what_is_paused_at_one_node_waits_at_all_also_at_those_that_come_later()
 
 def test_commands_are_those_of_documents() -> None:
     """So that logs of older versions stay as they are, and older nodes can play newer ones."""
-    assert encode_command(SetPolicy("/pauses/shop/key/k", b"{}")).startswith(b'{"command":"set-policy"')
-    assert encode_command(DropPolicy("/pauses/shop/key/k")).startswith(b'{"command":"drop-policy"')
+    assert encode_command(PutDocument("/pauses/shop/key/k", b"{}")).startswith(b'{"command":"set-policy"')
+    assert encode_command(DropDocument("/pauses/shop/key/k")).startswith(b'{"command":"drop-policy"')

@@ -1,4 +1,4 @@
-"""Node-to-node traffic: who may call, what may be asked, and what a caller learns when the other is gone."""
+"""Node-to-node traffic: which callers and requests are allowed, and the error when the other node is gone."""
 
 from __future__ import annotations
 
@@ -19,16 +19,21 @@ from everbell.cluster.handshake import Hello, Proof, is_proof, key_of, sign
 from everbell.cluster.peers import CalledEnd, TcpPeers
 from everbell.cluster.tls import peer_tls, renew_peer_tls
 from everbell.core.cluster import Member
+from everbell.core.request import Request
+from everbell.engine.request_routes import ByToken
+from everbell.engine.requests import Acknowledge, ExtendLeases, MakeBackup
 from everbell.entropy import SeededEntropy
 from everbell.errors import ClusterError, NotOwner, OutcomeUnknown, Overloaded
 
 KEY = key_of("the cluster", "secret")
 
 
-async def echo(method: str, arguments: tuple[Any, ...]) -> Any:
-    if method == "extend":
+async def echo(request: Request[Any], /) -> Any:
+    """Answers with the tokens; leases are extended for ever."""
+    assert isinstance(request, ByToken)
+    if isinstance(request, ExtendLeases):
         await asyncio.Event().wait()
-    return list(arguments[2])
+    return request.tokens_asked()
 
 
 def met(
@@ -59,7 +64,7 @@ def met(
 def test_nodes_of_one_cluster_talk() -> None:
     async def act(peers: TcpPeers, member: Member) -> None:
         peer = await peers.reach(member)
-        assert await peer.leases.acknowledge("shop", "q", ["a", "b"]) == ["a", "b"]
+        assert await peer.ask(Acknowledge("shop", "q", ["a", "b"])) == ["a", "b"]
         assert await peers.reach(member) is peer
 
     met(act)
@@ -83,7 +88,7 @@ def test_strangers_and_nodes_of_other_clusters_are_refused(key: bytes) -> None:
         struct.pack(">I", 4) + msgspec.msgpack.encode(["x" * 2])[:4],
     ],
 )
-def test_whoever_does_not_greet_as_a_node_does_is_cut_off(words: bytes) -> None:
+def test_a_caller_that_does_not_greet_as_a_node_is_cut_off(words: bytes) -> None:
     async def act(peers: TcpPeers, member: Member) -> None:
         host, _, port = member.addresses[0].rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -118,11 +123,11 @@ def test_a_call_before_the_proof_is_not_looked_at() -> None:
     met(act)
 
 
-def test_only_what_nodes_need_of_each_other_can_be_asked() -> None:
+def test_only_requests_for_peers_can_be_asked() -> None:
     async def act(peers: TcpPeers, member: Member) -> None:
         peer = await peers.reach(member)
         with pytest.raises(Overloaded, match="not for other nodes"):
-            await peer.link.call("backup")
+            await peer.ask(MakeBackup())
 
     met(act)
 
@@ -157,20 +162,20 @@ def test_a_member_without_an_address_cannot_be_reached() -> None:
     met(act)
 
 
-def test_a_node_that_is_gone_leaves_nobody_waiting() -> None:
+def test_a_node_that_is_gone_leaves_no_caller_waiting() -> None:
     async def act(peers: TcpPeers, member: Member) -> None:
         peer = await peers.reach(member)
-        asked = asyncio.ensure_future(peer.leases.extend("shop", "q", ["a"], 1))
+        asked = asyncio.ensure_future(peer.ask(ExtendLeases("shop", "q", ["a"], 1)))
         await asyncio.sleep(0)
         peers.keep_only({"n9/y"})
         with pytest.raises(OutcomeUnknown):
             await asked
-        assert await (await peers.reach(member)).leases.acknowledge("shop", "q", ["c"]) == ["c"]
+        assert await (await peers.reach(member)).ask(Acknowledge("shop", "q", ["c"])) == ["c"]
 
     met(act)
 
 
-def test_a_node_that_goes_while_it_is_being_reached_cancels_nobody() -> None:
+def test_a_node_that_goes_while_it_is_being_reached_cancels_no_caller() -> None:
     async def act(peers: TcpPeers, member: Member) -> None:
         with socket.create_server(("127.0.0.1", 0)) as frozen:
             # It takes connections, as the kernel does for a process that is stopped, and says nothing.
@@ -184,7 +189,7 @@ def test_a_node_that_goes_while_it_is_being_reached_cancels_nobody() -> None:
     met(act)
 
 
-def test_whoever_takes_connections_and_says_nothing_has_only_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_accepts_and_says_nothing_loses_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("everbell.cluster.peers._CONNECT_S", 0.01)
 
     async def act(peers: TcpPeers, member: Member) -> None:
@@ -211,7 +216,7 @@ def _said(connection: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("words", [b"", struct.pack(">I", 200) + b"and so on"])
-def test_a_stranger_who_says_nothing_is_not_waited_for(words: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_caller_is_cut_off(words: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("everbell.cluster.peers.GREETING_S", 0.01)
 
     async def act(peers: TcpPeers, member: Member) -> None:
@@ -275,7 +280,7 @@ def _tls(folder: Path, signed_by: str, authority: str) -> tuple[ssl.SSLContext |
 def test_nodes_talk_over_tls_where_both_have_certificates(certificates: Path) -> None:
     async def act(peers: TcpPeers, member: Member) -> None:
         peer = await peers.reach(member)
-        assert await peer.leases.acknowledge("shop", "q", ["a"]) == ["a"]
+        assert await peer.ask(Acknowledge("shop", "q", ["a"])) == ["a"]
 
     called, caller = _tls(certificates, "ours", "ours")
     met(act, called_tls=called, caller_tls=caller)
@@ -315,7 +320,7 @@ def test_a_certificate_can_be_renewed_while_nodes_run(certificates: Path, tmp_pa
             await peers.reach(member)
         install("ours")
         renew_peer_tls(contexts, *names)
-        assert await (await peers.reach(member)).leases.acknowledge("shop", "q", ["a"]) == ["a"]
+        assert await (await peers.reach(member)).ask(Acknowledge("shop", "q", ["a"])) == ["a"]
 
     called, _ = _tls(certificates, "ours", "ours")
     met(act, called_tls=called, caller_tls=mine[1])

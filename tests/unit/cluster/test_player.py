@@ -1,4 +1,4 @@
-"""Playing the log: entries, snapshots, what was trimmed, what nobody understands."""
+"""Playing the log: entries, snapshots, trimmed entries and unknown entries."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from everbell.cluster.player import Player
 from everbell.core.cluster import (
     NOTHING,
     Drain,
-    Found,
+    FoundCluster,
     Member,
     PrepareJoin,
     Value,
     decode_value,
     encode_command,
-    value_hash,
 )
 from everbell.errors import LogBroken, LogCorrupt, LogError, LogUnavailable, UnknownCommand, UnknownSnapshot
 from everbell.logs.memory import MemoryLog, SharedLog
-from everbell.logs.port import Entry, Snapshot
+from everbell.logs.port import LogEntry, Snapshot
 from everbell.testing import VirtualClock, run_virtual
+from tests.value_hash import value_hash
 
-FOUND = encode_command(Found("c", 4))
+FOUND = encode_command(FoundCluster("c", 4))
 JOIN = encode_command(PrepareJoin(Member("n1", "n1/x")))
 
 
@@ -59,7 +59,7 @@ def test_entries_are_played_in_order_and_told_one_by_one() -> None:
     run_virtual(main)
 
 
-def test_waiting_for_what_does_not_happen_ends() -> None:
+def test_waiting_for_an_entry_times_out() -> None:
     async def main(clock: VirtualClock) -> None:
         scene = Scene(clock)
         scene.player.start()
@@ -125,7 +125,7 @@ def test_an_unknown_command_halts_the_node() -> None:
     run_virtual(main)
 
 
-def test_a_snapshot_that_nobody_here_understands_halts_a_node_that_fell_behind() -> None:
+def test_an_unknown_snapshot_halts_a_node_that_fell_behind() -> None:
     async def main(clock: VirtualClock) -> None:
         scene = Scene(clock)
         await scene.log.append(FOUND)
@@ -140,7 +140,7 @@ def test_a_snapshot_that_nobody_here_understands_halts_a_node_that_fell_behind()
     run_virtual(main)
 
 
-def test_a_node_that_cannot_do_what_an_entry_says_halts() -> None:
+def test_a_node_that_cannot_perform_an_entry_halts() -> None:
     async def main(clock: VirtualClock) -> None:
         halted: list[BaseException] = []
 
@@ -175,7 +175,7 @@ def test_a_log_that_broke_halts_the_node(error: LogError) -> None:
     run_virtual(main)
 
 
-def test_whoever_waits_in_vain_leaves_nothing_behind() -> None:
+def test_a_wait_that_times_out_leaves_nothing_behind() -> None:
     def futures() -> int:
         gc.collect()
         return sum(isinstance(each, asyncio.Future) for each in gc.get_objects())
@@ -195,7 +195,7 @@ def test_a_log_that_is_away_is_waited_for() -> None:
     class Away(MemoryLog):
         left = 5
 
-        async def read(self, after: int, limit: int) -> list[Entry]:
+        async def read(self, after: int, limit: int) -> list[LogEntry]:
             if self.left:
                 self.left -= 1
                 raise LogUnavailable("away")

@@ -1,4 +1,4 @@
-"""Policies behind a node: what is told of a change that was overtaken, and of one in the log that is not seen yet."""
+"""Policies behind a node: the answers to a change that lost a race, and to one in the log that is not played yet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from everbell.cluster.player import Player
 from everbell.cluster.policies import ClusterPolicies
-from everbell.core.cluster import Command, Found, SetPolicy, encode_command
+from everbell.core.cluster import Command, FoundCluster, PutDocument, encode_command
 from everbell.errors import OutcomeUnknown, VersionMismatch
 from everbell.logs.memory import SharedLog
 from everbell.testing import VirtualClock, run_virtual
@@ -26,8 +26,8 @@ class Scene:
         self.is_behind = False
 
     async def found(self) -> None:
-        await self.log.append(encode_command(Found("c", 4)))
-        await self.log.append(encode_command(SetPolicy("shop", b"{}")))
+        await self.log.append(encode_command(FoundCluster("c", 4)))
+        await self.log.append(encode_command(PutDocument("shop", b"{}")))
         await self.player.catch_up()
 
     async def _write(self, command: Command) -> int:
@@ -64,11 +64,11 @@ def test_another_version_is_refused(act: Act) -> None:
     run_virtual(main)
 
 
-def test_whoever_is_overtaken_is_told() -> None:
+def test_a_change_that_lost_a_race_is_refused() -> None:
     async def main(clock: VirtualClock) -> None:
         scene = Scene(clock)
         await scene.found()
-        await scene.log.append(encode_command(SetPolicy("shop", b'{"batch":3}')))
+        await scene.log.append(encode_command(PutDocument("shop", b'{"batch":3}')))
         with pytest.raises(VersionMismatch, match="at the same time"):
             await scene.policies.put("shop", b'{"batch":2}', 2)
 

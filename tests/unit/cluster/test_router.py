@@ -1,4 +1,4 @@
-"""Any node answers anything: who is asked, what is waited for, and what is not done twice."""
+"""Any node answers any request: which node is asked, how long it waits, and which requests are not repeated."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from everbell.cluster.router import MOVE_S
+from everbell.core.amendment import Amendment
 from everbell.core.cluster import Drain, Group, Percentage, SetStrategy
 from everbell.core.event import Event
 from everbell.core.ids import partition_of
-from everbell.engine.port import Seen
+from everbell.engine.requests import Amend, Cancel, CancelMatching, CountEvents, Get, GetLine, Replace, Ring, Schedule
+from everbell.engine.seen import Seen
 from everbell.errors import EverbellError, NotFound, NotOwner, OutcomeUnknown
 from everbell.stores.port import Filter
+from tests.scheduling import schedule_seen
 from tests.unit.cluster.stage import LEASE_MS, PARTITIONS, Resident, Town, in_town
 
 HOUR = 3_600_000
@@ -21,7 +24,7 @@ _NAMELESS: dict[str, Any] = {}
 
 
 async def schedule(town: Town, node: Resident, name: str = "e", in_ms: int = HOUR, **fields: Any) -> Any:
-    [result] = await node.operations.schedule("shop", [town.draft(name, in_ms, **fields)])
+    [result] = await schedule_seen(node.ask, "shop", [town.draft(name, in_ms, **fields)])
     return result
 
 
@@ -38,19 +41,19 @@ async def stored(town: Town, event_id: str) -> Event:
     return found
 
 
-def test_what_has_no_name_stays_here() -> None:
+def test_events_without_a_name_stay_on_this_node() -> None:
     async def scene(town: Town) -> None:
         one, two = await town.grow("n1", "n2")
         for _ in range(10):
             assert (await stored(town, await scheduled(town, one))).partition in one.owned
         assert one.peers.asked == []
-        assert one.operations.forwarded == two.operations.forwarded == 0
+        assert one.router.forwarded == two.router.forwarded == 0
 
     in_town(scene)
 
 
 @pytest.mark.parametrize("field", ["key", "id"])
-def test_a_name_decides_who_owns_it(field: str) -> None:
+def test_the_name_of_an_event_decides_its_owner(field: str) -> None:
     async def scene(town: Town) -> None:
         one, _ = await town.grow("n1", "n2")
         name = town.key_of("n2")
@@ -65,14 +68,14 @@ def test_a_batch_goes_to_each_owner_once_and_comes_back_in_order() -> None:
     async def scene(town: Town) -> None:
         one, _, _ = await town.grow("n1", "n2", "n3")
         drafts = [town.draft(str(number), HOUR, id=f"id-{number}") for number in range(50)]
-        ids = await one.operations.schedule_ids("shop", drafts)
+        ids = await one.ask(Schedule("shop", drafts))
         assert ids == [f"id-{number}" for number in range(50)]
         assert sorted(one.peers.asked) == ["n2", "n3"]
 
     in_town(scene)
 
 
-def test_everything_can_be_asked_of_everybody() -> None:
+def test_every_node_answers_every_kind_of_request() -> None:
     async def scene(town: Town) -> None:
         one, two = await town.grow("n1", "n2")
         edge = await town.start("edge", gateway=True)
@@ -80,21 +83,21 @@ def test_everything_can_be_asked_of_everybody() -> None:
             made = await scheduled(town, two)
             own = await scheduled(town, node, id=f"own-{node.name}", key=town.key_of("n2"))
             for event_id in (made, own):
-                assert (await node.operations.get("shop", event_id)).status == "scheduled"
-                changed = await node.operations.change("shop", event_id, {"tags": ("new",)}, None)
+                assert (await node.ask(Get("shop", event_id))).status == "scheduled"
+                changed = await node.ask(Amend("shop", event_id, Amendment(tags=("new",)), None))
                 assert changed.event.version == 2
-                assert (await node.operations.ring("shop", event_id)).event.id == event_id
+                assert (await node.ask(Ring("shop", event_id))).event.id == event_id
                 await asyncio.sleep(0.1)
-                assert (await node.operations.get("shop", event_id)).status == "delivered"
-            assert (await node.operations.line("shop", town.key_of("n2"))).head is None
-            replaced = await node.operations.replace(
-                "shop", f"put-{node.name}", town.draft("p", HOUR, id=f"put-{node.name}"), None
+                assert (await node.ask(Get("shop", event_id))).status == "delivered"
+            assert (await node.ask(GetLine("shop", town.key_of("n2")))).head is None
+            replaced = await node.ask(
+                Replace("shop", f"put-{node.name}", town.draft("p", HOUR, id=f"put-{node.name}"), None)
             )
             assert replaced.created
-            cancelled = await node.operations.cancel("shop", f"put-{node.name}")
+            cancelled = await node.ask(Cancel("shop", f"put-{node.name}"))
             assert cancelled.status == "cancelled"
             with pytest.raises(NotFound):
-                await node.operations.cancel("shop", "nothing")
+                await node.ask(Cancel("shop", "nothing"))
         assert edge.owned == set()
         assert len(two.receiver.names) == 6
 
@@ -106,13 +109,13 @@ def test_many_are_cancelled_wherever_they_are() -> None:
         one, _, _ = await town.grow("n1", "n2", "n3")
         for number in range(20):
             await scheduled(town, one, id=f"id-{number}", tags=("old",))
-        assert await one.operations.cancel_matching(Filter("shop", tag="old")) == 20
-        assert (await one.operations.counts())["shop"].cancelled == 20
+        assert await one.ask(CancelMatching(Filter("shop", tag="old"))) == 20
+        assert (await one.ask(CountEvents()))["shop"].cancelled == 20
 
     in_town(scene)
 
 
-def test_a_gateway_spreads_what_has_no_name_over_the_owners() -> None:
+def test_a_gateway_spreads_events_without_a_name_over_the_owners() -> None:
     async def scene(town: Town) -> None:
         await town.grow("n1", "n2")
         edge = await town.start("edge", gateway=True)
@@ -148,14 +151,14 @@ def test_a_request_waits_for_a_take_over() -> None:
         event_id = await scheduled(town, one, key=town.key_of("n2"))
         await town.nodes.pop("n2").die()
         began_at = town.clock.now()
-        changed = await one.operations.change("shop", event_id, {"tags": ("new",)}, None)
+        changed = await one.ask(Amend("shop", event_id, Amendment(tags=("new",)), None))
         assert changed.event.version == 2
         assert LEASE_MS / 2 < town.clock.now() - began_at < 2 * LEASE_MS
 
     in_town(scene)
 
 
-def test_what_cannot_be_reached_for_long_is_refused_as_not_done() -> None:
+def test_a_request_to_an_unreachable_owner_is_refused_as_not_done() -> None:
     async def scene(town: Town) -> None:
         one, _ = await town.grow("n1", "n2")
         one.peers.cut.add("n2")
@@ -165,7 +168,7 @@ def test_what_cannot_be_reached_for_long_is_refused_as_not_done() -> None:
         assert MOVE_S * 1_000 <= town.clock.now() - began_at < MOVE_S * 1_000 + 500
         assert await town.store.get("shop", town.key_of("n2")) is None
         with pytest.raises(NotOwner):
-            await one.operations.replace("shop", town.key_of("n2"), town.draft("e", HOUR), None)
+            await one.ask(Replace("shop", town.key_of("n2"), town.draft("e", HOUR), None))
 
     in_town(scene)
 
@@ -175,33 +178,33 @@ def test_some_of_a_batch_may_be_refused_while_others_are_made() -> None:
         one, _ = await town.grow("n1", "n2")
         one.peers.cut.add("n2")
         drafts = [town.draft("e", HOUR, id=town.key_of(name)) for name in ("n1", "n2")]
-        results = await one.operations.schedule("shop", drafts)
+        results = await schedule_seen(one.ask, "shop", drafts)
         assert [type(result) for result in results] == [Seen, NotOwner]
 
     in_town(scene)
 
 
-def test_what_is_not_known_is_not_repeated() -> None:
+def test_a_request_with_an_unknown_outcome_is_not_repeated() -> None:
     async def scene(town: Town) -> None:
         one, two = await town.grow("n1", "n2")
         one.peers.forgetful.add("n2")
         assert isinstance(await schedule(town, one, key=town.key_of("n2")), OutcomeUnknown)
-        assert (await two.operations.counts())["shop"].pending == 1
+        assert (await two.ask(CountEvents()))["shop"].pending == 1
         event_id = await scheduled(town, two)
         with pytest.raises(OutcomeUnknown):
-            await one.operations.change("shop", event_id, {"tags": ("new",)}, None)
+            await one.ask(Amend("shop", event_id, Amendment(tags=("new",)), None))
         assert (await stored(town, event_id)).version == 2
 
     in_town(scene)
 
 
 @pytest.mark.parametrize("how", ["cut", "forgetful"])
-def test_what_can_be_seen_is_seen_although_its_owner_is_out_of_reach(how: str) -> None:
+def test_an_event_can_be_read_while_its_owner_is_unreachable(how: str) -> None:
     async def scene(town: Town) -> None:
         one, two = await town.grow("n1", "n2")
         event_id = await scheduled(town, two)
         getattr(one.peers, how).add("n2")
-        assert (await one.operations.get("shop", event_id)).status == "scheduled"
+        assert (await one.ask(Get("shop", event_id))).status == "scheduled"
 
     in_town(scene)
 

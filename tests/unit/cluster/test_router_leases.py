@@ -1,4 +1,4 @@
-"""Queues of the whole cluster: a worker may ask any node, and nothing is leased to nobody."""
+"""Queues of the whole cluster: a worker may ask any node, and every lease reaches a worker or is given back."""
 
 from __future__ import annotations
 
@@ -7,31 +7,33 @@ import asyncio
 import pytest
 
 from everbell.core.retry import Outcome
+from everbell.engine.requests import Acknowledge, CountEvents, ExtendLeases, FailLeases, LeaseEvents
 from everbell.errors import NotOwner
+from tests.scheduling import schedule_seen
 from tests.unit.cluster.stage import Resident, Town, in_town
 
 LEASE = 10_000
 
 
 async def put(town: Town, node: Resident, name: str = "e", in_ms: int = 0) -> None:
-    await node.operations.schedule("shop", [town.draft(name, in_ms, to="queue:work")])
+    await schedule_seen(node.ask, "shop", [town.draft(name, in_ms, to="queue:work")])
     await asyncio.sleep(0.05)
 
 
 async def lease(node: Resident, wait_ms: int = 0, limit: int = 10, lease_ms: int = LEASE) -> dict[str, str]:
     """Names and tokens."""
-    leases = await node.leases.lease("shop", "work", limit, wait_ms, lease_ms)
+    leases = await node.ask(LeaseEvents("shop", "work", limit, wait_ms, lease_ms))
     return {each.occurrence.raw.decode(): each.token for each in leases}
 
 
-def test_what_is_due_on_one_node_is_leased_from_another() -> None:
+def test_an_event_due_on_one_node_is_leased_from_another() -> None:
     async def scene(town: Town) -> None:
         one, two, three = await town.grow("n1", "n2", "n3")
         await put(town, one)
         tokens = await lease(two)
         assert list(tokens) == ["e"]
-        assert await three.leases.acknowledge("shop", "work", list(tokens.values())) == []
-        assert (await one.operations.counts())["shop"].delivered == 1
+        assert await three.ask(Acknowledge("shop", "work", list(tokens.values()))) == []
+        assert (await one.ask(CountEvents()))["shop"].delivered == 1
 
     in_town(scene)
 
@@ -42,10 +44,10 @@ def test_a_gateway_leases_too() -> None:
         edge = await town.start("edge", gateway=True)
         await put(town, one)
         tokens = list((await lease(edge)).values())
-        assert await edge.leases.extend("shop", "work", tokens, LEASE) == []
+        assert await edge.ask(ExtendLeases("shop", "work", tokens, LEASE)) == []
         failed = {token: Outcome("failed", "not now") for token in tokens}
-        assert await edge.leases.fail("shop", "work", failed) == []
-        assert (await edge.operations.counts())["shop"].delivered == 0
+        assert await edge.ask(FailLeases("shop", "work", failed)) == []
+        assert (await edge.ask(CountEvents()))["shop"].delivered == 0
 
     in_town(scene)
 
@@ -62,7 +64,7 @@ def test_nodes_take_turns() -> None:
     in_town(scene)
 
 
-def test_a_worker_that_waits_gets_what_becomes_due_anywhere() -> None:
+def test_a_worker_that_waits_gets_the_next_due_event_of_any_node() -> None:
     async def scene(town: Town) -> None:
         one, two = await town.grow("n1", "n2")
         asked = asyncio.ensure_future(lease(one, wait_ms=20_000))
@@ -75,7 +77,7 @@ def test_a_worker_that_waits_gets_what_becomes_due_anywhere() -> None:
     in_town(scene)
 
 
-def test_whoever_waits_in_vain_waits_no_longer_than_it_said() -> None:
+def test_a_worker_that_gets_nothing_waits_no_longer_than_requested() -> None:
     async def scene(town: Town) -> None:
         one, _ = await town.grow("n1", "n2")
         began_at = town.clock.now()
@@ -92,11 +94,11 @@ def test_answers_that_come_too_late_are_given_back() -> None:
         await asyncio.sleep(0.2)
         # Both become due in the same moment: one of the two nodes answers after the other.
         for node in (two, three):
-            await node.operations.schedule("shop", [town.draft(node.name, 100, to="queue:work")])
+            await schedule_seen(node.ask, "shop", [town.draft(node.name, 100, to="queue:work")])
         got = await asked
         await asyncio.sleep(2)
         rest = await lease(one)
-        assert sorted({**got, **rest}) == ["n2", "n3"], "what nobody was told of can be had at once"
+        assert sorted({**got, **rest}) == ["n2", "n3"], "leases that reached no worker are available at once"
 
     in_town(scene)
 
@@ -107,7 +109,7 @@ def test_no_more_is_leased_than_was_asked_for() -> None:
         asked = asyncio.ensure_future(lease(one, wait_ms=20_000, limit=1))
         await asyncio.sleep(0.2)
         for node in (one, two, three):
-            await node.operations.schedule("shop", [town.draft(node.name, 100, to="queue:work")])
+            await schedule_seen(node.ask, "shop", [town.draft(node.name, 100, to="queue:work")])
         assert len(await asked) == 1
         await asyncio.sleep(2)
         assert len({**await lease(one), **await lease(one), **await lease(one)}) == 2
@@ -130,7 +132,7 @@ def test_a_worker_that_hangs_up_takes_nothing_with_it() -> None:
     in_town(scene)
 
 
-def test_a_node_that_cannot_be_reached_keeps_nobody_waiting_for_the_others() -> None:
+def test_an_unreachable_node_does_not_delay_leases_of_the_others() -> None:
     async def scene(town: Town) -> None:
         one, two, _ = await town.grow("n1", "n2", "n3")
         one.peers.cut.add("n3")
@@ -149,7 +151,7 @@ def test_a_lease_is_lost_with_its_node() -> None:
         tokens = list((await lease(one)).values())
         await town.nodes.pop("n2").die()
         await town.settled()
-        assert await one.leases.acknowledge("shop", "work", tokens) == tokens
+        assert await one.ask(Acknowledge("shop", "work", tokens)) == tokens
         again = await lease(one, wait_ms=20_000)
         assert list(again) == ["e"]
 
@@ -163,23 +165,23 @@ def test_an_acknowledgement_for_a_node_out_of_reach_is_not_taken_for_done() -> N
         await put(town, two, "far")
         tokens = {**await lease(one), **await lease(one)}
         one.peers.cut.add("n2")
-        lost = await one.leases.acknowledge("shop", "work", list(tokens.values()))
+        lost = await one.ask(Acknowledge("shop", "work", list(tokens.values())))
         assert lost == [tokens["far"]]
-        assert (await one.operations.counts())["shop"].delivered == 1
+        assert (await one.ask(CountEvents()))["shop"].delivered == 1
 
     in_town(scene)
 
 
-def test_an_acknowledgement_that_nobody_can_take_is_refused() -> None:
+def test_an_acknowledgement_without_any_answer_is_refused() -> None:
     async def scene(town: Town) -> None:
         one, two = await town.grow("n1", "n2")
         await put(town, two)
         tokens = list((await lease(one)).values())
         one.peers.cut.add("n2")
         with pytest.raises(NotOwner):
-            await one.leases.acknowledge("shop", "work", tokens)
+            await one.ask(Acknowledge("shop", "work", tokens))
         one.peers.cut.clear()
-        assert await one.leases.acknowledge("shop", "work", tokens) == []
+        assert await one.ask(Acknowledge("shop", "work", tokens)) == []
 
     in_town(scene)
 
@@ -187,6 +189,6 @@ def test_an_acknowledgement_that_nobody_can_take_is_refused() -> None:
 def test_tokens_that_are_none_are_lost() -> None:
     async def scene(town: Town) -> None:
         one, _ = await town.grow("n1", "n2")
-        assert await one.leases.acknowledge("shop", "work", ["", "zz", "ffff.1"]) == ["", "zz", "ffff.1"]
+        assert await one.ask(Acknowledge("shop", "work", ["", "zz", "ffff.1"])) == ["", "zz", "ffff.1"]
 
     in_town(scene)

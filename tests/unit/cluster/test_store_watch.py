@@ -1,4 +1,4 @@
-"""A node that alone lost the store gives way; when nobody has it, all stay where they are."""
+"""A node that alone lost the store gives way; when no node has it, all keep their partitions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 
 from everbell.cluster.store_watch import GIVE_WAY_LEASES
 from everbell.core.cluster import Drain
+from tests.scheduling import schedule_seen
 from tests.unit.cluster.stage import LEASE_MS, PARTITIONS, QUIET_MS, Resident, Town, in_town
 
 EVERYTHING = set(range(PARTITIONS))
@@ -21,15 +22,15 @@ def removals(town: Town) -> list[str]:
 async def shut(resident: Resident) -> None:
     """The node cannot reach the store any more, and notices: it has something to write."""
     resident.door.is_shut = True
-    resident.engine._scribe.read(resident.engine.store.counts, lambda error: None)
+    resident.engine._writer.read(resident.engine.store.counts, lambda error: None)
     await asyncio.sleep(0.1)
 
 
-def test_who_alone_lost_the_store_gives_way_and_comes_back() -> None:
+def test_a_node_that_alone_lost_the_store_gives_way_and_comes_back() -> None:
     async def scene(town: Town) -> None:
         one, two = await town.grow("n1", "n2")
         past = two.node.me
-        await two.operations.schedule("shop", [town.draft("e", 1_000, key=town.key_of("n2"))])
+        await schedule_seen(two.ask, "shop", [town.draft("e", 1_000, key=town.key_of("n2"))])
         await shut(two)
         await asyncio.sleep(LONG_S)
         assert not two.node.is_member
@@ -48,7 +49,7 @@ def test_who_alone_lost_the_store_gives_way_and_comes_back() -> None:
     in_town(scene)
 
 
-def test_when_nobody_has_the_store_nobody_moves() -> None:
+def test_when_no_node_has_the_store_no_partition_moves() -> None:
     async def scene(town: Town) -> None:
         residents = await town.grow("n1", "n2", "n3")
         members = set(town.value.members)
@@ -78,7 +79,7 @@ def test_a_short_while_without_the_store_is_waited_for() -> None:
     in_town(scene)
 
 
-def test_who_can_ask_nobody_gives_way() -> None:
+def test_a_node_that_reaches_no_other_gives_way() -> None:
     async def scene(town: Town) -> None:
         one, two = await town.grow("n1", "n2")
         two.peers.cut = {"n1"}
@@ -89,7 +90,7 @@ def test_who_can_ask_nobody_gives_way() -> None:
     in_town(scene)
 
 
-def test_who_has_nobody_to_give_way_to_stays() -> None:
+def test_a_node_without_a_successor_stays() -> None:
     async def scene(town: Town) -> None:
         one = await town.start("n1")
         await town.start("edge", gateway=True)
@@ -101,12 +102,12 @@ def test_who_has_nobody_to_give_way_to_stays() -> None:
     in_town(scene)
 
 
-def test_where_everybody_is_being_emptied_those_count_too() -> None:
+def test_draining_nodes_take_over_when_all_nodes_are_draining() -> None:
     async def scene(town: Town) -> None:
         one, two = await town.grow("n1", "n2")
         one.node.append(Drain("n1"), Drain("n2"))
         await asyncio.sleep(1)
-        assert two.owned, "for there is nobody else"
+        assert two.owned, "for there is no other node"
         await shut(two)
         await asyncio.sleep(LONG_S)
         assert one.owned == EVERYTHING
@@ -114,7 +115,7 @@ def test_where_everybody_is_being_emptied_those_count_too() -> None:
     in_town(scene)
 
 
-def test_where_all_who_should_own_are_ill_those_that_drain_count_too() -> None:
+def test_draining_nodes_count_when_all_others_are_unhealthy() -> None:
     async def scene(town: Town) -> None:
         one, two, three, four = await town.grow("n1", "n2", "n3", "n4")
         one.node.append(Drain("n1"), Drain("n2"))
@@ -129,7 +130,7 @@ def test_where_all_who_should_own_are_ill_those_that_drain_count_too() -> None:
     in_town(scene)
 
 
-def test_who_owns_nothing_stays() -> None:
+def test_a_node_without_partitions_stays() -> None:
     async def scene(town: Town) -> None:
         one, two = await town.grow("n1", "n2")
         one.node.append(Drain("n2"))

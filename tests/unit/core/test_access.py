@@ -1,4 +1,4 @@
-"""Access keys: made, written, found, and what they open."""
+"""Access keys: creation, text, lookup and permissions."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_all_keys_may_be_revoked_but_the_last_operator_s() -> None:
         "Bearer {text}\n",
     ],
 )
-def test_what_is_not_exactly_a_key_opens_nothing(shown: str) -> None:
+def test_a_text_that_is_not_exactly_a_key_opens_nothing(shown: str) -> None:
     key, text = made()
     _, other = made(chance=CHANCE[:ID_BYTES] + bytes(SECRET_BYTES))  # The same id, another secret.
 
@@ -122,7 +122,7 @@ def test_a_revoked_key_opens_nothing_but_is_still_known() -> None:
         ("*", ("admin",), "schedule", "bank", True),
     ],
 )
-def test_what_a_key_opens(
+def test_a_key_opens_the_scopes_it_has(
     tenant: str, scopes: tuple[str, ...], scope: Scope | None, where: str | None, may: bool
 ) -> None:
     key, _ = made(tenant, *scopes)

@@ -55,7 +55,7 @@ def words(text: str, limit: int = 3) -> list[str]:
         ("@Weekly", ["2026-11-22 00:00:00", "2026-11-29 00:00:00", "2026-12-06 00:00:00"]),
     ],
 )
-def test_what_people_write(text: str, expected: list[str]) -> None:
+def test_common_expressions(text: str, expected: list[str]) -> None:
     assert words(text) == expected
 
 
@@ -95,25 +95,25 @@ def test_what_people_write(text: str, expected: list[str]) -> None:
         ("* " * 200, "is longer than 256 characters"),
     ],
 )
-def test_what_cannot_be_read_or_never_matches_is_refused(text: str, complaint: str) -> None:
+def test_an_expression_that_is_invalid_or_never_matches_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         parse_cron(text)
     assert complaint in refused.value.reason
     assert refused.value.field == "repeat.cron"
 
 
-def test_a_day_that_never_comes_harms_nobody_where_a_weekday_may_match_too() -> None:
+def test_a_day_that_never_comes_is_harmless_if_a_weekday_may_match() -> None:
     assert words("0 0 30 2 MON", 1) == ["2027-02-01 00:00:00"]
 
 
 @pytest.mark.parametrize("weekday", range(7))
-def test_what_matches_once_in_many_years_is_taken(weekday: int) -> None:
+def test_an_expression_that_matches_once_in_many_years_is_accepted(weekday: int) -> None:
     (found,) = words(f"0 0 */28 FEB {weekday}#5", 1)
     assert found.endswith("-02-29 00:00:00")
 
 
 @pytest.mark.parametrize("name", SHORTHANDS)
-def test_a_shorthand_is_what_it_stands_for(name: str) -> None:
+def test_a_shorthand_equals_its_expression(name: str) -> None:
     assert words(name, 10) == words(SHORTHANDS[name], 10)
 
 
@@ -167,7 +167,7 @@ def read(text: str) -> Cron | None:
 
 @given(expressions, moments)
 @example("0 0 1 1 *", datetime(1999, 12, 31, 23, 59, 59, tzinfo=UTC))
-def test_it_agrees_with_another_implementation(text: str, moment: datetime) -> None:
+def test_the_next_match_agrees_with_another_implementation(text: str, moment: datetime) -> None:
     if (cron := read(text)) is None:
         return
     moment = moment.replace(microsecond=0)
@@ -188,7 +188,7 @@ def test_it_agrees_with_another_implementation(text: str, moment: datetime) -> N
         "0 0 * 2 0#5",
     ],
 )
-def test_it_agrees_with_another_implementation_over_decades(text: str) -> None:
+def test_matches_over_decades_agree_with_another_implementation(text: str) -> None:
     start, end = datetime(1995, 1, 1, tzinfo=UTC), datetime(2035, 1, 1, tzinfo=UTC)
     expected = []
     for at in CronSim(text, start):

@@ -1,4 +1,4 @@
-"""Policy documents: what they override, what they leave alone, and that secrets stay hidden."""
+"""Policy documents: the fields they override, the fields they leave alone, and hidden secrets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OTHER = "whsec_" + b64encode(b"t" * 25).decode()
 BASE = Tenant("shop", to="queue:work", retry=Retry(5, 1_000, 60_000), limits=Limits(payload_bytes=1_000, rate=7))
 
 
-def test_every_field_comes_back_from_its_words() -> None:
+def test_every_field_survives_formatting_and_parsing() -> None:
     for tenant in (Tenant(), BASE, Tenant(secrets=(SECRET,), limits=Limits(horizon_ms=90_000, pending=3))):
         assert tenant_of(tenant.name, spec_of(tenant)) == tenant
         assert policy_over(tenant, {}) == tenant
@@ -33,7 +33,7 @@ def test_a_document_overrides_field_by_field() -> None:
     assert policy_over(BASE, {"to": None}).to is None
 
 
-def test_who_decides_a_field_is_told() -> None:
+def test_the_source_of_each_field_is_reported() -> None:
     told = sources(BASE, {"timeout": "1s"})
 
     assert (told["timeout"], told["to"], told["batch"]) == ("document", "settings", "default")
@@ -41,7 +41,7 @@ def test_who_decides_a_field_is_told() -> None:
 
 
 @pytest.mark.parametrize("document", [{"retries": 3}, {"limits": {"size": 3}}, {"batch": 0}, {"to": "nowhere"}])
-def test_what_is_wrong_is_refused(document: dict[str, object]) -> None:
+def test_an_invalid_document_is_refused(document: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
         policy_over(BASE, document)
 
@@ -66,7 +66,7 @@ def test_sizes_come_back_from_their_words(size: int) -> None:
 
 
 def test_no_field_of_a_policy_is_forgotten_by_its_words() -> None:
-    """Whoever adds a field to the one form has to add it to the other: a document would take it away silently."""
+    """A field that only one of the two forms has would be dropped silently from documents."""
     written = msgspec.to_builtins(spec_of(Tenant()))
     assert set(written) == {field.name for field in msgspec.structs.fields(TenantSpec)}
     for name, value in {"dead_letter_to": "queue:dead", "mode": "structured", "rate": 2.5, "on_dead": "park"}.items():

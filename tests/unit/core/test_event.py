@@ -128,7 +128,7 @@ def record_with(digest: int) -> Record:
     return Record("e", "t", "delivered", 5, 6, "queue:q", 1, "k", digest=digest)
 
 
-def test_what_users_see_of_an_unfinished_event() -> None:
+def test_the_status_of_an_unfinished_event() -> None:
     assert status_of(EVENT) == "scheduled"
     assert status_of(replace(EVENT, attempt_count=1)) == "retrying"
     assert status_of(replace(EVENT, state="waiting", attempt_count=1)) == "waiting"

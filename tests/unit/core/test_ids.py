@@ -1,4 +1,4 @@
-"""Made ids: they carry their place, sort by it, and are told from everything else."""
+"""Made ids: they contain their place, sort by it, and differ from every other text."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ names = st.tuples(st.text(max_size=10), st.text(max_size=10))
 
 
 @given(st.lists(names, max_size=50))
-def test_what_was_added_is_never_denied(keys: list[tuple[str, str]]) -> None:
+def test_an_added_key_is_never_denied(keys: list[tuple[str, str]]) -> None:
     seen = KeyFilter(64)
     for key in keys:
         seen.add(*key)

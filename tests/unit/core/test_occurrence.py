@@ -1,4 +1,4 @@
-"""What a handler or worker gets."""
+"""The occurrence that handlers and workers receive."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_an_occurrence_tells_which_attempt_of_which_occurrence_it_is() -> None:
     assert (occurrence.tenant, occurrence.key) == ("shop", "order-17")
 
 
-def test_one_that_went_its_own_way_has_the_name_of_the_recurring_event() -> None:
+def test_a_detached_occurrence_has_the_name_of_the_recurring_event() -> None:
     occurrence = occurrence_of(replace(EVENT, id="ev_x", origin="order-17", occurrence=4), 1, 1)
 
     assert (occurrence.id, occurrence.number) == ("order-17", 4)

@@ -1,4 +1,4 @@
-"""What can be paused, how it is written, and what a set of pauses holds up."""
+"""Pauses: their forms, their documents, and the events that a set of pauses holds up."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_thing_is_written_in_one_way(what: What, name: str | None, kept: tuple
         ({"what": "tenant", "for_": "9000d", "until": "2126-11-20T10:00:00Z"}, "for", "not both"),
     ],
 )
-def test_what_cannot_be_paused_is_explained(spec: dict[str, Any], field: str, says: str) -> None:
+def test_an_invalid_pause_is_explained(spec: dict[str, Any], field: str, says: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         pause_of("shop", PauseSpec(**spec), "me", NOW)
     assert refused.value.field == field
@@ -86,7 +86,7 @@ def test_a_pause_ends_at_its_time_and_not_before() -> None:
     assert dated.until_at == 4_950_842_400_000
 
 
-def test_what_is_held_up() -> None:
+def test_pauses_hold_up_their_events() -> None:
     held = held_by(
         [
             Pause("shop", "tenant", "", 1, "me"),
@@ -119,7 +119,7 @@ def test_every_thing_has_a_place_of_its_own_and_is_read_as_it_was_written(things
     assert pauses_in({**documents, "shop": Policy(1, b"{}"), "/keys/x": Policy(2, b"?")}) == (pauses, [])
 
 
-def test_what_a_newer_version_wrote_is_named() -> None:
+def test_a_pause_of_a_newer_version_is_named() -> None:
     place = place_of("shop", "key", "k")
     assert pauses_in({place: Policy(1, b'{"what": "phase of the moon"}')}) == ([], [place])
     elsewhere = Pause("shop", "target", "carrier-pigeon://roof", 5, "nobody")

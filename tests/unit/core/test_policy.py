@@ -71,6 +71,6 @@ def test_sizes(value: str | int, size: int) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "MiB", "-1", -1, "1.5MiB", "1TB", "1 000"])
-def test_what_is_no_size(value: str | int) -> None:
+def test_an_invalid_size_is_refused(value: str | int) -> None:
     with pytest.raises(InvalidInput):
         parse_size(value, "memory")

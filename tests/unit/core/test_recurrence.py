@@ -48,7 +48,7 @@ def recurring(repeat: Repeat, **fields: object) -> Event:
         (Repeat(0, cron="@yearly", tz="Asia/Tokyo"), parse_instant("2026-12-31T15:00:00Z")),
     ],
 )
-def test_when_an_event_comes_again(repeat: Repeat, next_at: int | None) -> None:
+def test_the_times_of_a_recurring_event(repeat: Repeat, next_at: int | None) -> None:
     assert step(repeat, DUE_AT) == (next_at, 0)
 
 
@@ -133,7 +133,7 @@ def test_jitter_is_given_to_every_occurrence() -> None:
     ],
 )
 @pytest.mark.parametrize("repeat", [HOURLY, Repeat(0, cron="0 * * * *", tz="Asia/Tokyo")])
-def test_what_is_missed_after_an_outage(repeat: Repeat, misfire: Misfire, late_ms: int, ahead: Jump | None) -> None:
+def test_occurrences_missed_after_an_outage(repeat: Repeat, misfire: Misfire, late_ms: int, ahead: Jump | None) -> None:
     assert missed(recurring(replace(repeat, misfire=misfire)), DUE_AT + late_ms) == ahead
 
 
@@ -168,7 +168,7 @@ def test_the_last_of_a_count_is_the_latest(repeat: Repeat) -> None:
     assert missed(event, DUE_AT + 300 * HOUR_MS) == Jump(None, 4)
 
 
-def test_what_has_begun_is_not_missed() -> None:
+def test_an_occurrence_that_has_begun_is_not_missed() -> None:
     tried = recurring(replace(HOURLY, misfire="skip"), attempts=(Attempt(1, DUE_AT, 5, "failed"),), attempt_count=1)
     assert missed(tried, DUE_AT + DAY_MS) is None
     assert missed(replace(tried, attempt_count=0), DUE_AT + DAY_MS) is None, "nor what was redriven"
@@ -195,7 +195,7 @@ def test_waiting_is_the_default_and_leaves_nothing_out() -> None:
     assert comes.course == course == Course(fired=1)
 
 
-def test_what_overlaps_is_skipped_and_counted() -> None:
+def test_an_overlapping_occurrence_is_skipped_and_counted() -> None:
     event = recurring(replace(HOURLY, overlap="skip"))
     comes, course = following(event, Course(fired=1), DUE_AT + 5, DUE_AT + 3 * HOUR_MS)
 
@@ -204,7 +204,7 @@ def test_what_overlaps_is_skipped_and_counted() -> None:
     assert course == Course(fired=1, overlapped=3)
 
 
-def test_what_was_late_before_the_delivery_began_does_not_overlap_with_it() -> None:
+def test_an_occurrence_due_before_the_delivery_began_does_not_overlap_with_it() -> None:
     event = recurring(replace(HOURLY, overlap="skip"))
     comes, course = following(event, NOTHING_YET, DUE_AT + 2 * HOUR_MS, DUE_AT + 3 * HOUR_MS)
 
@@ -227,7 +227,7 @@ def test_a_gap_of_the_clocks_is_counted() -> None:
     assert course == Course(gaps=1)
 
 
-def test_while_it_is_paused_what_follows_does_not_ring() -> None:
+def test_the_next_occurrence_of_a_paused_event_does_not_ring() -> None:
     comes = proceed(recurring(HOURLY), Jump(DUE_AT + HOUR_MS, 1), Course(paused_at=DUE_AT))
     assert comes is not None
     assert (comes.due_at, comes.run_at) == (DUE_AT + HOUR_MS, INSTANT_MAX)
@@ -252,9 +252,7 @@ repeats = st.builds(
 
 
 @given(repeats, st.integers(1, 60), st.integers(0, 400_000))
-def test_the_decision_is_what_a_patient_reader_of_the_rules_finds(
-    repeat: Repeat, occurrence: int, late_ms: int
-) -> None:
+def test_the_decision_agrees_with_a_literal_reading_of_the_rules(repeat: Repeat, occurrence: int, late_ms: int) -> None:
     """By walking through every nominal time, one after the other."""
     if repeat.every_ms == 7:
         late_ms %= 2_000

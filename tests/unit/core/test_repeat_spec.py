@@ -1,4 +1,4 @@
-"""What users may write about recurrence."""
+"""The JSON form of recurrences and its checks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from everbell.core.amendment import Amendment
 from everbell.core.event import Event, Repeat
 from everbell.core.recurrence import ring_at
 from everbell.core.repeat_spec import RepeatSpec, first_of, repeat_of
-from everbell.core.spec import ChangeSpec, Draft, EventSpec, changes_of, draft, event_of
+from everbell.core.spec import ChangeSpec, Draft, EventSpec, amendment_of, draft, event_of
 from everbell.core.tenant import Limits, Tenant
 from everbell.core.time import DAY_MS, HOUR_MS, MINUTE_MS, parse_instant
 from everbell.errors import InvalidInput
@@ -27,8 +28,8 @@ def schedule(repeat: dict[str, Any], tenant: Tenant | None = None, **fields: Any
     return draft(msgspec.json.decode(msgspec.json.encode(written), type=EventSpec), tenant or Tenant(), NOW)
 
 
-def change(**fields: Any) -> dict[str, Any]:
-    return changes_of(msgspec.json.decode(msgspec.json.encode(fields), type=ChangeSpec), Tenant(), NOW)
+def change(**fields: Any) -> Amendment:
+    return amendment_of(msgspec.json.decode(msgspec.json.encode(fields), type=ChangeSpec), Tenant(), NOW)
 
 
 def test_every_field() -> None:
@@ -58,7 +59,7 @@ def test_every_field() -> None:
     )
 
 
-def test_what_is_left_out_is_harmless() -> None:
+def test_omitted_fields_have_harmless_defaults() -> None:
     assert read(every="1h") == Repeat(HOUR_MS)
     assert read(cron="@daily") == Repeat(0, cron="@daily")
 
@@ -80,7 +81,7 @@ def test_what_is_left_out_is_harmless() -> None:
         ({"every": "1m", "until": "tomorrow"}, "repeat.until", "RFC 3339"),
     ],
 )
-def test_what_is_wrong_is_refused_by_its_name(fields: dict[str, Any], field: str, complaint: str) -> None:
+def test_an_invalid_field_is_refused_by_its_name(fields: dict[str, Any], field: str, complaint: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         read(**fields)
     assert refused.value.field == field
@@ -100,7 +101,7 @@ def test_what_is_wrong_is_refused_by_its_name(fields: dict[str, Any], field: str
         ({"every": "1h"}, {"at": "2026-11-15T10:41:00Z"}, "2026-11-15T10:41:00Z"),
     ],
 )
-def test_when_the_first_one_is_due(repeat: dict[str, Any], fields: dict[str, Any], due: str) -> None:
+def test_the_due_time_of_the_first_occurrence(repeat: dict[str, Any], fields: dict[str, Any], due: str) -> None:
     assert schedule(repeat, **fields).due_at == parse_instant(due)
 
 
@@ -119,7 +120,7 @@ def test_there_has_to_be_a_first_one(repeat: dict[str, Any]) -> None:
         ({"cron": "@yearly"}, {"at": "9998-06-01T00:00:00Z"}),
     ],
 )
-def test_an_expression_that_never_matches_is_what_is_blamed(
+def test_an_expression_that_never_matches_is_blamed(
     repeat: dict[str, Any], fields: dict[str, Any], bound: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidInput, match=r"repeat\.cron: .*never matches"):
@@ -144,28 +145,28 @@ def test_jitter_begins_with_the_first_one() -> None:
 
 def test_a_new_expression_gives_the_event_its_next_time() -> None:
     changed = change(repeat={"cron": "0 12 * * *"})
-    assert changed["due_at"] == NOW + HOUR_MS + HOUR_MS // 2
-    assert changed["repeat"] == Repeat(0, cron="0 12 * * *")
-    assert change(repeat={"cron": "0 12 * * *"}, at="2026-11-20T13:00:00Z")["due_at"] == parse_instant(
+    assert changed.due_at == NOW + HOUR_MS + HOUR_MS // 2
+    assert changed.repeat == Repeat(0, cron="0 12 * * *")
+    assert change(repeat={"cron": "0 12 * * *"}, at="2026-11-20T13:00:00Z").due_at == parse_instant(
         "2026-11-21T12:00:00Z"
     )
 
 
-def test_a_new_interval_goes_on_from_the_time_there_is() -> None:
-    assert change(repeat={"every": "1d"}) == {"repeat": Repeat(DAY_MS)}
+def test_a_new_interval_continues_from_the_present_due_time() -> None:
+    assert change(repeat={"every": "1d"}) == Amendment(repeat=Repeat(DAY_MS))
     with pytest.raises(InvalidInput, match=r"repeat\.until"):
         change(repeat={"every": "1d", "until": "2026-11-15T10:00:00Z"})
 
 
 def test_a_pause_may_have_a_note() -> None:
-    assert change(paused=True) == {"paused": True, "note": None}
-    assert change(paused=False, note="mended") == {"paused": False, "note": "mended"}
+    assert change(paused=True) == Amendment(paused=True, note=None)
+    assert change(paused=False, note="mended") == Amendment(paused=False, note="mended")
     for wrong in ({"note": "why?"}, {"paused": True, "note": "line\nline"}):
         with pytest.raises(InvalidInput, match="note: "):
             change(**wrong)
 
 
-def test_what_may_overlap_has_no_key() -> None:
+def test_an_event_that_may_overlap_has_no_key() -> None:
     made = schedule({"every": "1h", "overlap": "allow"}).repeat
     assert made is not None
     assert made.overlap == "allow"

@@ -50,7 +50,7 @@ def test_pauses_of_the_default_policy(attempt: int, jitter: float, pause: int) -
     ("result", "attempt", "again"),
     [("failed", 2, True), ("timeout", 2, True), ("lost", 2, True), ("refused", 1, False), ("failed", 3, False)],
 )
-def test_what_leaves_another_attempt(result: Result, attempt: int, again: bool) -> None:
+def test_some_outcomes_allow_another_attempt(result: Result, attempt: int, again: bool) -> None:
     assert may_retry(Retry(max_attempts=3), attempt, Outcome(result)) is again
 
 

@@ -1,4 +1,4 @@
-"""What users may write: every field, every limit, and what is refused by name."""
+"""The JSON form of events: every field, every limit, and refusals that name the field."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everbell.core.amendment import Amendment
 from everbell.core.event import Repeat
 from everbell.core.retry import Retry
 from everbell.core.spec import (
     ChangeSpec,
     Draft,
     EventSpec,
-    changes_of,
+    amendment_of,
     check_name,
     depth_of,
     draft,
@@ -29,16 +30,16 @@ TENANT = Tenant(limits=Limits(payload_bytes=100, headers=2, header_bytes=40, tag
 
 
 def read(tenant: Tenant = TENANT, **fields: Any) -> Draft:
-    """The draft of an event that is written as JSON; due in a second to a queue unless told otherwise."""
+    """The draft of an event in JSON; by default due in a second, to a queue."""
     written = {"to": "queue:work", **fields}
     if "at" not in fields and "in" not in fields:
         written["in"] = "1s"
     return draft(msgspec.json.decode(msgspec.json.encode(written), type=EventSpec), tenant, NOW)
 
 
-def change(**fields: Any) -> dict[str, Any]:
+def change(**fields: Any) -> Amendment:
     """The changes of a patch that is written as JSON."""
-    return changes_of(msgspec.json.decode(msgspec.json.encode(fields), type=ChangeSpec), TENANT, NOW)
+    return amendment_of(msgspec.json.decode(msgspec.json.encode(fields), type=ChangeSpec), TENANT, NOW)
 
 
 def test_the_smallest_event() -> None:
@@ -125,7 +126,7 @@ def test_the_tenants_target_takes_the_place_of_a_missing_one() -> None:
         ({"traceparent": "00-xyz"}, "traceparent"),
     ],
 )
-def test_what_is_wrong_is_refused_by_its_name(fields: dict[str, Any], field: str) -> None:
+def test_an_invalid_field_is_refused_by_its_name(fields: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         read(**fields)
 
@@ -145,12 +146,12 @@ def test_what_is_wrong_is_refused_by_its_name(fields: dict[str, Any], field: str
         {"headers": {"x": 1}},
     ],
 )
-def test_what_does_not_even_decode(fields: dict[str, Any]) -> None:
+def test_an_event_of_wrong_types_is_not_decoded(fields: dict[str, Any]) -> None:
     with pytest.raises(msgspec.ValidationError):
         read(**fields)
 
 
-def test_what_is_too_large_is_told_from_what_is_wrong() -> None:
+def test_input_that_is_too_large_has_its_own_error() -> None:
     for fields in ({"payload": "x" * 100}, {"tags": ["a", "b", "c"]}, {"headers": {"x": "1" * 40}}):
         with pytest.raises(TooLarge):
             read(**fields)
@@ -187,35 +188,35 @@ def test_any_name_is_taken_or_refused(name: str) -> None:
         assert not any(ord(character) < 32 for character in name)
 
 
-def test_a_change_names_only_what_it_changes() -> None:
-    assert change() == {}
-    assert change(at="2026-01-01T00:30:00Z") == {"due_at": NOW + 1_800_000}
-    assert change(**{"in": "1s"}) == {"due_at": NOW + 1_000}
-    assert change(to="queue:b", payload=[1]) == {"to": "queue:b", "payload": b"[1]", "content_type": None}
+def test_a_change_has_only_the_fields_it_changes() -> None:
+    assert change() == Amendment()
+    assert change(at="2026-01-01T00:30:00Z") == Amendment(due_at=NOW + 1_800_000)
+    assert change(**{"in": "1s"}) == Amendment(due_at=NOW + 1_000)
+    assert change(to="queue:b", payload=[1]) == Amendment(to="queue:b", payload=b"[1]", content_type=None)
 
 
 def test_a_tag_given_twice_counts_once() -> None:
     assert read(Tenant(), tags=["b", "a", "b"]).tags == ("b", "a")
 
 
-def test_null_takes_an_optional_part_away() -> None:
-    assert change(headers=None, tags=None, retry=None, repeat=None, expires=None) == {
-        "headers": (),
-        "tags": (),
-        "retry": None,
-        "repeat": None,
-        "expires_ms": None,
-    }
+def test_null_removes_an_optional_field() -> None:
+    assert change(headers=None, tags=None, retry=None, repeat=None, expires=None) == Amendment(
+        headers=(),
+        tags=(),
+        retry=None,
+        repeat=None,
+        expires_ms=None,
+    )
 
 
 def test_a_change_is_checked_like_an_event() -> None:
-    assert change(expires="1m", retry={}, repeat={"every": 60}, tags=["a"], headers={"x-a": "b"}) == {
-        "headers": (("x-a", "b"),),
-        "tags": ("a",),
-        "retry": Retry(),
-        "repeat": Repeat(60_000),
-        "expires_ms": 60_000,
-    }
+    assert change(expires="1m", retry={}, repeat={"every": 60}, tags=["a"], headers={"x-a": "b"}) == Amendment(
+        headers=(("x-a", "b"),),
+        tags=("a",),
+        retry=Retry(),
+        repeat=Repeat(60_000),
+        expires_ms=60_000,
+    )
     for wrong in ({"to": "nowhere"}, {"at": "x", "in": 1}, {"payload": "x" * 200}, {"expires": 0}, {"tags": ["\n"]}):
         with pytest.raises(InvalidInput):
             change(**wrong)

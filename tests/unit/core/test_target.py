@@ -1,4 +1,4 @@
-"""Targets: what can be delivered to, and what belongs together."""
+"""Targets and their groups."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_target_belongs_to_a_group(target: str, group: str) -> None:
         "kafka://-audit/orders",
     ],
 )
-def test_what_is_no_target_is_refused(target: str) -> None:
+def test_an_invalid_target_is_refused(target: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         group_of(target)
 
@@ -99,7 +99,7 @@ def test_a_stem_decides_the_group(target: str, stem: str) -> None:
     assert group_of(stem) == group_of(target)
 
 
-def test_the_clusters_of_kafka_are_groups_whatever_the_topic() -> None:
+def test_a_kafka_cluster_is_one_group_for_all_topics() -> None:
     assert stem_of("kafka://audit/orders") == stem_of("kafka://audit/payments") == "kafka://audit"
     assert kafka_place("kafka://audit/orders") == ("audit", "orders")
     assert kafka_place("kafka://orders") == ("", "orders")

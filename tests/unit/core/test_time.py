@@ -104,7 +104,7 @@ def test_forms_of_an_instant(text: str, at: int) -> None:
         ("٢٠٢٦-11-20T10:00:00Z", "RFC 3339"),
     ],
 )
-def test_what_is_no_instant_is_refused_with_the_reason(text: str, reason: str) -> None:
+def test_an_invalid_instant_is_refused_with_the_reason(text: str, reason: str) -> None:
     with pytest.raises(InvalidInput, match=reason) as refused:
         parse_instant(text, "until")
 
@@ -112,7 +112,7 @@ def test_what_is_no_instant_is_refused_with_the_reason(text: str, reason: str) -
 
 
 @pytest.mark.parametrize("end", ["", "Z", "+02:00"])
-def test_an_instant_that_is_too_long_is_refused_and_only_its_beginning_is_told(end: str) -> None:
+def test_a_message_about_an_instant_that_is_too_long_quotes_only_its_beginning(end: str) -> None:
     with pytest.raises(InvalidInput, match="… is longer than 64 characters; write 2026-11-20T10:00:00Z") as refused:
         parse_instant("2026-11-20T10:00:00." + "0" * 1_000_000 + end, "until")
 
@@ -120,7 +120,7 @@ def test_an_instant_that_is_too_long_is_refused_and_only_its_beginning_is_told(e
     assert len(str(refused.value)) < 200
 
 
-def test_all_of_an_instant_without_an_offset_is_told_if_it_is_not_too_long() -> None:
+def test_a_message_quotes_a_whole_instant_without_an_offset() -> None:
     text = "2026-11-20T10:00:00.".ljust(TEXT_LENGTH_MAX, "0")
 
     with pytest.raises(InvalidInput, match=f"'{text}' has no offset"):
@@ -131,7 +131,7 @@ def test_all_of_an_instant_without_an_offset_is_told_if_it_is_not_too_long() -> 
     st.integers(0, INSTANT_MAX),
     st.lists(st.tuples(st.integers(0, 23), st.sampled_from("0123456789-:.+TZW ٣")), max_size=3),
 )
-def test_the_short_way_takes_what_the_long_one_takes(at: int, changes: list[tuple[int, str]]) -> None:
+def test_the_fast_path_of_an_instant_agrees_with_the_slow_one(at: int, changes: list[tuple[int, str]]) -> None:
     letters = list(format_instant(at))
     for place, letter in changes:
         letters[place] = letter
@@ -169,7 +169,7 @@ def test_a_number_is_seconds(duration_ms: int) -> None:
 
 
 @given(st.integers(0, 10_000_000))
-def test_a_float_of_seconds_means_what_it_shows(millis: int) -> None:
+def test_a_float_of_seconds_means_its_decimal_text(millis: int) -> None:
     assert parse_duration(millis / 1_000) == millis
 
 
@@ -220,13 +220,13 @@ def test_forms_of_a_duration(value: str | float, duration_ms: int) -> None:
         1e18,
     ],
 )
-def test_what_is_no_duration_is_refused(value: str | float) -> None:
+def test_an_invalid_duration_is_refused(value: str | float) -> None:
     with pytest.raises(InvalidInput):
         parse_duration(value, "expires")
 
 
 @pytest.mark.parametrize("part", ["0s", "0", "x"])
-def test_a_duration_that_is_too_long_is_refused_unread_and_only_its_beginning_is_told(part: str) -> None:
+def test_a_message_about_a_duration_that_is_too_long_quotes_only_its_beginning(part: str) -> None:
     reads = _parse_duration_text.cache_info().misses
 
     with pytest.raises(InvalidInput, match='… is longer than 64 characters; write "250ms"') as refused:

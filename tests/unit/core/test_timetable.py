@@ -107,7 +107,7 @@ def test_a_time_that_comes_twice(text: str, repeated: Repeated | None, expected:
     assert clocks(timetable_of(text, "Europe/Berlin", "skip", repeated), *REPEATED) == expected
 
 
-def test_what_names_no_hours_rings_through_every_hour_that_passes() -> None:
+def test_an_expression_without_hours_rings_in_every_elapsed_hour() -> None:
     timetable = timetable_of("*/15 * * * *", "Europe/Berlin", "skip", None)
     for start, end in (GAP, REPEATED):
         times = walk(timetable, second(start), second(end))
@@ -149,17 +149,23 @@ def changes() -> dict[Change, str]:
 def expected_around(
     change: Change, zone: str, text: str, gap: Gap, repeated: Repeated, start_s: int, end_s: int
 ) -> Iterator[int]:
-    """By brute force: look at the clocks every minute. What they show is judged by the other implementation."""
-    info = ZoneInfo(zone)
+    """Brute force: look at the clocks every minute, and let the other implementation judge each local time."""
     meant = set(other_times(text))
-    for at_s in range(start_s + 60, end_s + 1, 60):
-        shown = datetime.fromtimestamp(at_s, info)
-        rings = shown.hour * 60 + shown.minute in meant and (repeated == "twice" or not shown.fold)
+    for at_s, minute, fold in shown_around(zone, start_s, end_s):
+        rings = minute in meant and (repeated == "twice" or not fold)
         if at_s == change.at_s and gap == "after":
             missing = range(change.at_s + change.before_s, change.at_s + change.after_s, 60)
             rings = rings or any(local_s % 86_400 // 60 in meant for local_s in missing)
         if rings:
             yield at_s
+
+
+@cache
+def shown_around(zone: str, start_s: int, end_s: int) -> list[tuple[int, int, int]]:
+    """The minutes that clocks show: the second, the minute of the day, and whether it is there for the second time."""
+    info = ZoneInfo(zone)
+    seen = ((at_s, datetime.fromtimestamp(at_s, info)) for at_s in range(start_s + 60, end_s + 1, 60))
+    return [(at_s, shown.hour * 60 + shown.minute, shown.fold) for at_s, shown in seen]
 
 
 @cache
@@ -188,7 +194,7 @@ def test_every_change_of_clocks_of_a_decade(text: str) -> None:
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("text", ["30 2 * * *", "0 0 L * *", "45 23 * * 0", "15 1,2,3 1-7 3,4,9-11 *"])
 def test_years_of_fixed_times_as_debian_has_them(zone: str, text: str) -> None:
-    """Where hours and minutes are named, the other one does what cron does in Debian: after the gap, and once."""
+    """With hours and minutes, the other implementation follows Debian's cron: after the gap, and once."""
     start = datetime(2016, 1, 1, tzinfo=ZoneInfo(zone))
     expected = take_until_2027(text, start)
     found = walk(timetable_of(text, zone, "after", "once"), int(start.timestamp()), second("2027-01-01T00:00:00Z"))
@@ -295,7 +301,7 @@ def test_zones_have_names(name: str) -> None:
         check_zone(name)
 
 
-def test_what_was_seen_of_a_zone_is_bounded_and_does_not_change_answers() -> None:
+def test_the_cache_of_a_zone_is_bounded_and_does_not_change_answers() -> None:
     fresh = Timetable(parse_cron("0 0 1 * *"), Zone("Europe/Berlin"), "skip", None)
     zone = Zone("Europe/Berlin")
     walked = Timetable(parse_cron("0 0 1 * *"), zone, "skip", None)

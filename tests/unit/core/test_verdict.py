@@ -1,4 +1,4 @@
-"""What becomes of an event after an attempt."""
+"""The result of an attempt for its event."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from everbell.core.event import Attempt, Event, Repeat, digest_of
 from everbell.core.retry import DELIVERED, Outcome, Result, Retry
 from everbell.core.tenant import Tenant
-from everbell.core.verdict import Again, Dead, Ended, cancelled, delivered, expired, verdict
+from everbell.core.verdict import Again, Dead, OccurrenceEnded, cancelled, delivered, expired, verdict
 
 EVENT = Event("order-17", "shop", 3, 17, 5_000, 5_000, "queue:work", b"{}", 1_000, "order-17", tags=("t",))
 TENANT = Tenant("shop", retry=Retry(3, 1_000, 60_000))
@@ -20,7 +20,7 @@ FAILED = Outcome("failed", "HTTP 503", 503)
 def test_success_ends_the_event_with_its_attempt_on_record() -> None:
     judged = verdict(EVENT, TENANT, DELIVERED, 1, 5_001, 5_041, 0.0)
 
-    assert isinstance(judged, Ended)
+    assert isinstance(judged, OccurrenceEnded)
     assert judged.following is None
     assert judged.record.status == "delivered"
     assert judged.record.attempts == (Attempt(1, 5_001, 40, "delivered"),)
@@ -37,11 +37,11 @@ def test_the_short_way_to_success_leads_to_the_same_record(number: int, event_id
 
     judged = verdict(event, TENANT, outcome, number, 5_001, 5_041, 0.0)
 
-    assert judged == Ended(delivered(event, outcome, number, 5_001, 5_041), None)
+    assert judged == OccurrenceEnded(delivered(event, outcome, number, 5_001, 5_041), None)
 
 
 @pytest.mark.parametrize(("number", "jitter", "run_at"), [(1, 0.0, 7_000), (1, 0.5, 6_750), (2, 0.0, 8_000)])
-def test_a_failure_comes_again_after_the_pause(number: int, jitter: float, run_at: int) -> None:
+def test_a_failed_attempt_is_retried_after_the_pause(number: int, jitter: float, run_at: int) -> None:
     judged = verdict(EVENT, TENANT, FAILED, number, 5_500, 6_000, jitter)
 
     assert isinstance(judged, Again)
@@ -64,7 +64,7 @@ def test_the_events_own_policy_comes_before_the_tenants() -> None:
     assert isinstance(judged, Dead)
 
 
-def test_after_the_last_attempt_it_is_dead_and_says_why() -> None:
+def test_after_the_last_attempt_the_event_is_dead_with_a_reason() -> None:
     judged = verdict(EVENT, TENANT, FAILED, 3, 5_000, 6_000, 0.0)
 
     assert isinstance(judged, Dead)
@@ -86,7 +86,7 @@ def test_an_attempt_that_would_come_too_late_is_not_made() -> None:
 
     assert isinstance(verdict(in_time, TENANT, FAILED, 1, 5_000, 6_000, 0.0), Again)
     judged = verdict(too_late, TENANT, FAILED, 1, 5_000, 6_000, 0.0)
-    assert isinstance(judged, Ended)
+    assert isinstance(judged, OccurrenceEnded)
     assert judged.record.status == "expired"
     assert judged.record.attempt_count == 1
 
@@ -102,7 +102,7 @@ def test_the_next_occurrence_is_fresh_and_on_the_grid() -> None:
     )
     judged = verdict(recurring, TENANT, DELIVERED, 2, 8_000, 9_999, 0.0)
 
-    assert isinstance(judged, Ended)
+    assert isinstance(judged, OccurrenceEnded)
     following = judged.following
     assert following is not None
     assert (following.occurrence, following.due_at, following.run_at) == (3, 15_000, 15_000)
@@ -110,7 +110,7 @@ def test_the_next_occurrence_is_fresh_and_on_the_grid() -> None:
     assert [attempt.number for attempt in judged.record.attempts] == [1, 2]
 
 
-def test_an_expired_or_dead_occurrence_differs_in_what_follows() -> None:
+def test_a_recurring_event_goes_on_after_an_expired_occurrence_but_not_after_a_dead_one() -> None:
     recurring = replace(EVENT, repeat=Repeat(10_000))
 
     assert expired(recurring, 99_000).following is not None
@@ -146,12 +146,12 @@ def test_every_outcome_has_a_verdict_that_is_never_in_the_past(
         case Dead(event=dead):
             assert result == "refused" or number >= TENANT.retry.max_attempts
             assert dead.reason
-        case Ended(record=record):
+        case OccurrenceEnded(record=record):
             assert record.status == ("delivered" if result == "delivered" else "expired")
 
 
 def test_a_clock_that_stepped_back_makes_no_negative_duration() -> None:
     judged = verdict(EVENT, TENANT, DELIVERED, 1, 9_000, 5_000, 0.0)
 
-    assert isinstance(judged, Ended)
+    assert isinstance(judged, OccurrenceEnded)
     assert judged.record.attempts[0].duration_ms == 0

@@ -13,18 +13,20 @@ from everbell.core.retry import DELIVERED, Outcome, Retry
 from everbell.core.spec import Draft
 from everbell.core.tenant import Tenant, Tenants
 from everbell.engine.engine import Engine, EngineSettings
-from everbell.engine.port import Seen
+from everbell.engine.requests import Get
+from everbell.engine.seen import Seen
 from everbell.entropy import SeededEntropy
 from everbell.errors import StoreError
-from everbell.stores.memory import MemoryStore
-from everbell.stores.port import Finish, Move, Refusal, Write
+from everbell.stores.memory.store import MemoryStore
+from everbell.stores.port import Change, Finish, Move, Refusal
 from everbell.testing import VirtualClock, run_virtual
+from tests.scheduling import schedule_seen
 
 FAILED = Outcome("failed", "not now", 503)
 REFUSED = Outcome("refused", "never")
 
 Answer = Callable[[Delivery], Outcome | None]
-"""What a receiver says to a delivery; None: nothing yet."""
+"""The answer of a receiver to a delivery; None: no answer yet."""
 
 
 class SteadyEntropy(SeededEntropy):
@@ -40,13 +42,17 @@ class WatchedStore(MemoryStore):
 
     def __init__(self, partitions: int = 8) -> None:
         super().__init__(partitions)
-        self.applied: list[list[Write]] = []
+        self.applied: list[list[Change]] = []
         self.fault: StoreError | None = None
-        self.fault_of: Callable[[Sequence[Write]], StoreError | None] = lambda changes: self.fault
+        self.fault_of: Callable[[Sequence[Change]], StoreError | None] = lambda changes: self.fault
         self.before_apply: Callable[[], Awaitable[object]] | None = None
         self.closed = False
 
-    async def apply(self, changes: Sequence[Write], epochs: Mapping[int, int]) -> Mapping[int, Refusal]:
+    @property
+    def _heads(self) -> Mapping[tuple[int, str, str], int]:
+        return self._shelves.heads
+
+    async def apply(self, changes: Sequence[Change], epochs: Mapping[int, int]) -> Mapping[int, Refusal]:
         if self.before_apply is not None:
             await self.before_apply()
         fault = self.fault_of(changes)
@@ -77,7 +83,7 @@ class Got:
 
 
 class Receiver:
-    """A channel: notes what begins and when, and answers at once, later, or when it is told."""
+    """A channel: notes each delivery with its time, and answers at once, later, or when the test says so."""
 
     holds = False
     together = 1
@@ -151,7 +157,7 @@ class Stage:
         return seen.event
 
     async def ask(self, name: str, in_ms: int = 0, *, tenant: str = "default", **fields: Any) -> Seen | Exception:
-        (result,) = await self.engine.operations.schedule(tenant, [self.draft(name, in_ms, **fields)])
+        (result,) = await schedule_seen(self.engine.ask, tenant, [self.draft(name, in_ms, **fields)], self.store)
         return result
 
     def draft(
@@ -186,14 +192,14 @@ class Stage:
         return go_on
 
     async def status(self, event: Event) -> str:
-        return (await self.engine.operations.get(event.tenant, event.id)).status
+        return (await self.engine.ask(Get(event.tenant, event.id))).status
 
     async def pass_ms(self, duration_ms: int) -> None:
         """Let virtual time pass."""
         await asyncio.sleep(duration_ms / 1_000)
 
     async def settled(self) -> None:
-        """Let everything happen that needs no time, and what only waits for company."""
+        """Let everything happen that needs no time, and write the outcomes that only wait for a larger group."""
         for _ in range(50):
             await asyncio.sleep(0)
             self.engine._outcomes.flush()

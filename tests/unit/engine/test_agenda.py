@@ -13,20 +13,20 @@ from everbell.core.event import Event
 from everbell.core.tenant import Tenant
 from everbell.engine import agenda
 from everbell.engine.agenda import SLICE, Agenda
-from everbell.engine.dispatcher import Dispatcher
+from everbell.engine.dispatcher import AttemptListeners, Dispatcher
 from everbell.engine.entry import Entry, Phase, entry_of
 from everbell.engine.flow import Flow
 from everbell.testing import VirtualClock, run_virtual
 
 
 class Bells:
-    """An agenda, and what it rang."""
+    """An agenda, and the events that it rang."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
         self.rung: list[tuple[int, int]] = []
         self.agenda = Agenda(clock, self._ring)
-        self._dispatcher = Dispatcher(clock, {0: 1}, 100)
+        self._dispatcher = Dispatcher(clock, {0: 1}, 100, AttemptListeners())
         self._flow = Flow(Tenant(), "queue:q", NowhereChannel())
 
     def _ring(self, entry: Entry) -> None:
@@ -77,7 +77,7 @@ def test_an_earlier_entry_comes_before_the_one_that_was_waited_for() -> None:
 
 def test_an_entry_that_is_gone_does_not_ring() -> None:
     async def scene(bells: Bells) -> None:
-        for phase in (Phase.GONE, Phase.SETTLING, Phase.UNDER_WAY):
+        for phase in (Phase.GONE, Phase.SETTLING, Phase.IN_FLIGHT):
             bells.add(1, 10).phase = phase
         await asyncio.sleep(1)
 
@@ -126,7 +126,7 @@ def test_after_a_stop_nothing_rings() -> None:
     play(scene)
 
 
-def test_what_comes_late_takes_its_place_among_those_that_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_event_takes_its_place_among_the_due_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """An event may leave memory and come back while a herd is being rung; others of its key must not pass it."""
     monkeypatch.setattr(agenda, "SLICE", 2)
 

@@ -9,6 +9,7 @@ import pytest
 from everbell.core.retry import DELIVERED, Outcome, Retry
 from everbell.core.tenant import BreakerPolicy, Tenant
 from everbell.engine.breaker import Breaker
+from everbell.engine.requests import Acknowledge, FailLeases, LeaseEvents
 from tests.unit.engine.stage import FAILED, REFUSED, Stage, play
 
 SHAKY = Tenant("shop", retry=Retry(50, 1_000, 1_000), breaker=BreakerPolicy(3, 10_000), in_flight=1)
@@ -17,13 +18,13 @@ SHAKY = Tenant("shop", retry=Retry(50, 1_000, 1_000), breaker=BreakerPolicy(3, 1
 @pytest.mark.parametrize("kind", ["failed", "timeout", "lost"])
 def test_failures_in_a_row_open_it_and_signs_of_life_close_it(kind: str) -> None:
     breaker, failure = Breaker(BreakerPolicy(2, 1)), Outcome(kind)  # type: ignore[arg-type]
-    assert [breaker.hear(outcome) for outcome in (failure, REFUSED, failure, DELIVERED, failure)] == [False] * 5
-    assert breaker.hear(failure)
+    assert [breaker.record(outcome) for outcome in (failure, REFUSED, failure, DELIVERED, failure)] == [False] * 5
+    assert breaker.record(failure)
     states = [breaker.state]
-    assert not breaker.hear(failure), "what was under way changes nothing"
+    assert not breaker.record(failure), "what was under way changes nothing"
     for outcome in (failure, REFUSED):
         breaker.probe()
-        assert breaker.hear(outcome)
+        assert breaker.record(outcome)
         states.append(breaker.state)
     assert states == ["open", "open", "closed"]
 
@@ -86,11 +87,11 @@ def test_workers_of_a_queue_that_fail_get_one_event_at_a_time() -> None:
         for number in range(10):
             await stage.schedule(f"{number}", tenant="shop", to="queue:work")
         await stage.settled()
-        leases = stage.engine.leases
+        ask = stage.engine.ask
 
         async def fail(limit: int) -> int:
-            held = await leases.lease("shop", "work", limit, 0, None)
-            await leases.fail("shop", "work", {lease.token: FAILED for lease in held})
+            held = await ask(LeaseEvents("shop", "work", limit, 0, None))
+            await ask(FailLeases("shop", "work", {lease.token: FAILED for lease in held}))
             return len(held)
 
         assert await fail(3) == 3
@@ -99,9 +100,9 @@ def test_workers_of_a_queue_that_fail_get_one_event_at_a_time() -> None:
         assert await fail(10) == 1, "a probe"
         assert await fail(10) == 0
         await stage.pass_ms(10_001)
-        (probe,) = await leases.lease("shop", "work", 10, 0, None)
-        await leases.acknowledge("shop", "work", [probe.token])
+        (probe,) = await ask(LeaseEvents("shop", "work", 10, 0, None))
+        await ask(Acknowledge("shop", "work", [probe.token]))
         await stage.settled()
-        assert len(await leases.lease("shop", "work", 10, 0, None)) == 9
+        assert len(await ask(LeaseEvents("shop", "work", 10, 0, None))) == 9
 
     play(scene, tenants=[SHAKY])

@@ -1,4 +1,4 @@
-"""Who may start: fair between tenants and targets, capped for each and over all."""
+"""The choice of the next event to start: fair between tenants and targets, capped for each and over all."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from everbell.core.spec import Draft
 from everbell.core.tenant import Tenant, Tenants
 from everbell.engine.engine import Engine, EngineSettings
 from everbell.entropy import SeededEntropy
-from everbell.stores.memory import MemoryStore
+from everbell.stores.memory.store import MemoryStore
 from everbell.testing import VirtualClock, run_virtual
+from tests.scheduling import schedule_seen
 from tests.unit.engine.stage import Stage, play
 
 
@@ -98,7 +99,7 @@ def test_a_handler_that_does_not_wait_gets_the_next_events_in_the_same_turn() ->
         store, tenants = MemoryStore(), Tenants(Tenant(in_flight=20))
         engine = await Engine.start(store, {"handler": channel}, tenants, clock, SeededEntropy(0))
         drafts = [Draft(clock.now() + 1_000, "handler:mail", b"{}")] * 100
-        await engine.operations.schedule("default", drafts)
+        await schedule_seen(engine.ask, "default", drafts)
         await asyncio.sleep(2)
 
         assert when == [0] * 100, "twenty at a time, but none had to wait for the loop"

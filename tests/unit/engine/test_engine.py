@@ -13,7 +13,8 @@ from everbell.core.retry import DELIVERED, Retry
 from everbell.core.tenant import Tenant
 from everbell.core.time import DAY_MS, HOUR_MS, MINUTE_MS
 from everbell.engine.engine import EngineSettings
-from everbell.engine.port import Seen
+from everbell.engine.requests import Cancel, CountEvents, Get, Redrive
+from everbell.engine.seen import Seen
 from everbell.errors import Stopping, StoreBroken, StoreFull
 from tests.unit.engine.stage import FAILED, REFUSED, Stage, play
 
@@ -41,9 +42,9 @@ def test_a_week_of_scheduling() -> None:
         assert all(counts[f"hourly-{number}"] == 100 for number in range(20))
         for got in stage.receiver.got:
             assert got.at == max(got.event.due_at, got.event.created_at)
-        tally = (await stage.engine.operations.counts())["default"]
+        tally = (await stage.engine.ask(CountEvents()))["default"]
         assert (tally.pending, tally.dead, tally.delivered) == (0, 0, 5_000)
-        assert stage.engine.floor.entries == {}
+        assert stage.engine.memory.entries == {}
 
     play(scene, settings=EngineSettings(lookahead_ms=MINUTE_MS))
 
@@ -110,12 +111,12 @@ def test_nothing_is_early_while_the_clock_wanders() -> None:
     play(scene)
 
 
-def test_what_is_far_ahead_costs_no_memory() -> None:
+def test_events_far_ahead_cost_no_memory() -> None:
     async def scene(stage: Stage) -> None:
         for number in range(1_000):
             await stage.schedule(f"e{number}", HOUR_MS + number)
 
-        assert stage.engine.floor.entries == {}
+        assert stage.engine.memory.entries == {}
 
     play(scene)
 
@@ -144,7 +145,7 @@ def test_retries_come_at_exactly_the_times_that_policy_and_jitter_give(jitter: f
         pauses = [int(full * (1 - jitter / 2)) for full in (1_000, 2_000, 3_000, 3_000)]
         expected = [stage.start_at + 100 + sum(pauses[:n]) for n in range(5)]
         assert [(got.attempt, got.at) for got in stage.receiver.got] == list(enumerate(expected, start=1))
-        seen = await stage.engine.operations.get("default", event.id)
+        seen = await stage.engine.ask(Get("default", event.id))
         assert seen.status == "dead"
         assert [attempt.number for attempt in seen.event.attempts] == [1, 2, 3, 4, 5]
 
@@ -159,7 +160,7 @@ def test_an_event_that_is_refused_is_dead_and_can_be_redriven() -> None:
         assert await stage.status(event) == "dead"
 
         stage.receiver.answer = lambda delivery: DELIVERED
-        await stage.engine.operations.redrive("default", event.id)
+        await stage.engine.ask(Redrive("default", event.id))
         await stage.settled()
 
         assert await stage.status(event) == "delivered"
@@ -168,7 +169,7 @@ def test_an_event_that_is_refused_is_dead_and_can_be_redriven() -> None:
     play(scene)
 
 
-def test_an_event_whose_time_is_over_expires_without_an_attempt() -> None:
+def test_an_event_past_its_expiry_expires_without_an_attempt() -> None:
     async def scene(stage: Stage) -> None:
         # Given a target that takes one at a time, and takes long.
         stage.receiver.takes_s = 60
@@ -179,7 +180,7 @@ def test_an_event_whose_time_is_over_expires_without_an_attempt() -> None:
         await stage.pass_ms(2 * MINUTE_MS + 1)
         await stage.settled()
 
-        # Then what waited too long is recorded as expired; on the last millisecond it is still delivered.
+        # Then the event that waited too long is expired; one on its last millisecond is still delivered.
         assert stage.receiver.names == ["first", "third"]
         assert await stage.status(event) == "expired"
         assert await stage.status(exact) == "delivered"
@@ -247,8 +248,8 @@ def test_a_saturated_target_leaves_the_others_alone() -> None:
 
         fine = [got for got in stage.receiver.got if got.name.startswith("fine")]
         assert [got.at for got in fine] == [stage.start_at + 1_100] * 20
-        assert stage.engine.floor.budget.free_bytes >= 0
-        assert len(stage.engine.floor.entries) <= 50
+        assert stage.engine.memory.budget.free_bytes >= 0
+        assert len(stage.engine.memory.entries) <= 50
         assert sum(name.startswith("stuck") for name in stage.receiver.names) == 4
 
         # When it answers again, everything that was left in the store goes out, in order.
@@ -258,7 +259,7 @@ def test_a_saturated_target_leaves_the_others_alone() -> None:
         await stage.pass_ms(60_000)
         stuck = [name for name in stage.receiver.names if name.startswith("stuck")]
         assert stuck == [f"stuck-{number}" for number in range(500)]
-        assert stage.engine.floor.starved == {}
+        assert stage.engine.memory.starved == {}
 
     play(
         scene, tenants=[Tenant(in_flight=4)], settings=EngineSettings(memory_bytes=50_000, page_events=7), partitions=1
@@ -274,14 +275,14 @@ def test_memory_is_given_back_to_the_last_byte() -> None:
         for number in range(300):
             event = await stage.schedule(f"e{number}", dice.randrange(5_000), key=dice.choice((None, "a", "b")))
             if number % 10 == 0:
-                await stage.engine.operations.cancel("default", event.id)
+                await stage.engine.ask(Cancel("default", event.id))
         stage.receiver.answer = lambda delivery: DELIVERED
         await stage.pass_ms(HOUR_MS)
 
-        budget = stage.engine.floor.budget
+        budget = stage.engine.memory.budget
         assert budget.free_bytes == budget.total_bytes
         assert stage.engine.dispatcher.in_flight == 0
-        assert all(not flow.held_bytes and not flow.in_flight for flow in stage.engine.floor.flows())
+        assert all(not flow.held_bytes and not flow.in_flight for flow in stage.engine.memory.flows())
 
     play(scene, tenants=[Tenant(on_dead="park")], settings=EngineSettings(memory_bytes=20_000, page_events=5))
 
@@ -294,7 +295,7 @@ def test_a_full_store_refuses_and_recovers() -> None:
         stage.store.fault = StoreFull("no room")
         assert isinstance(await stage.ask("during", 1_500), StoreFull)
         await stage.pass_ms(5_000)
-        # Then what was stored still goes out, once.
+        # Then the event that was stored before is still delivered, once.
         assert stage.receiver.names == ["before"]
 
         # When there is room again, the outcome is stored and new events are taken.
@@ -314,7 +315,7 @@ def test_an_edit_that_a_full_store_refuses_leaves_the_event_as_it_was() -> None:
         event = await stage.schedule("e", 1_000)
         stage.store.fault = StoreFull("no room")
         with pytest.raises(StoreFull):
-            await stage.engine.operations.cancel("default", event.id)
+            await stage.engine.ask(Cancel("default", event.id))
         stage.store.fault = None
         await stage.pass_ms(2_000)
 
@@ -332,7 +333,7 @@ def test_a_broken_store_ends_the_engine_and_nothing_is_promised_after() -> None:
         await stage.pass_ms(200)
         assert stage.receiver.names == ["e0", "e1"]
 
-        # When a write fails so that nobody knows what is durable.
+        # When a write fails so that the engine cannot know which changes are durable.
         stage.store.fault = StoreBroken("fsync failed")
         asking = asyncio.ensure_future(stage.ask("in the middle"))
         await stage.settled()
@@ -351,7 +352,7 @@ def test_a_broken_store_ends_the_engine_and_nothing_is_promised_after() -> None:
     play(scene, tenants=[Tenant(in_flight=2)])
 
 
-def test_a_stop_waits_for_what_is_under_way_and_starts_nothing() -> None:
+def test_a_stop_waits_for_deliveries_in_flight_and_starts_none() -> None:
     async def scene(stage: Stage) -> None:
         stage.receiver.takes_s = 3
         under_way = await stage.schedule("under way")
@@ -395,7 +396,7 @@ def test_records_are_forgotten_after_the_tenants_retention() -> None:
     async def scene(stage: Stage) -> None:
         event = await stage.schedule("e")
         await stage.pass_ms(1_000)
-        assert isinstance((await stage.engine.operations.get("default", event.id)).event, Record)
+        assert isinstance((await stage.engine.ask(Get("default", event.id))).event, Record)
 
         await stage.pass_ms(4 * HOUR_MS)
 
@@ -409,8 +410,8 @@ def test_a_target_without_a_channel_is_no_silent_loss() -> None:
         event = await stage.schedule("e", to="handler:absent")
         await stage.settled()
 
-        seen = await stage.engine.operations.get("default", event.id)
-        assert seen == Seen(seen.event, "dead")
+        seen = await stage.engine.ask(Get("default", event.id))
+        assert seen == Seen.of(seen.event, "dead")
         assert seen.event.reason == "nothing here delivers to handler: targets"
 
     play(scene)

@@ -1,4 +1,4 @@
-"""Shares of memory, and what is remembered of what had no room."""
+"""Shares of memory, and the skips that remember events without room."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from everbell.channels.nowhere import NowhereChannel
 from everbell.clock import SystemClock
 from everbell.core.event import Event
 from everbell.core.tenant import Tenant
-from everbell.engine.dispatcher import Dispatcher
+from everbell.engine.dispatcher import AttemptListeners, Dispatcher
 from everbell.engine.entry import entry_of
 from everbell.engine.flow import EVENT_OVERHEAD_BYTES, Budget, Flow, Skip
 
@@ -22,7 +22,9 @@ def flow(tenant: Tenant | None = None) -> Flow:
 
 
 def test_an_event_costs_its_payload_and_a_little_more() -> None:
-    assert entry_of(EVENT, flow(), Dispatcher(SystemClock(), {}, 1)).cost == EVENT_OVERHEAD_BYTES + 50
+    assert (
+        entry_of(EVENT, flow(), Dispatcher(SystemClock(), {}, 1, AttemptListeners())).cost == EVENT_OVERHEAD_BYTES + 50
+    )
 
 
 def test_one_flow_alone_may_use_half_of_the_memory() -> None:
@@ -46,7 +48,7 @@ def test_stuck_flows_leave_room_for_another(stuck: int) -> None:
 
 
 @given(st.lists(st.integers(1, 200), max_size=50))
-def test_what_is_given_back_is_free_again(costs: list[int]) -> None:
+def test_bytes_that_are_given_back_are_free_again(costs: list[int]) -> None:
     budget, one = Budget(10_000), flow()
     taken = []
     for cost in costs:
@@ -65,7 +67,7 @@ def test_going_back_pays_when_there_is_room_for_about_as_much_again() -> None:
     assert not budget.has_room_again(one)
     budget.give_back(one, 200)
     assert budget.has_room_again(one)
-    one.left_bytes = 900
+    one.skipped_bytes = 900
     assert not budget.has_room_again(one)
 
 
@@ -74,9 +76,9 @@ def test_the_cap_of_a_flow_follows_the_tenants_policy() -> None:
     assert flow(Tenant("shop", in_flight=4, batch=10)).cap == 40
 
 
-def test_a_skip_remembers_where_it_begins_and_whom_it_concerns() -> None:
+def test_a_skip_remembers_its_first_position_and_its_keys() -> None:
     skip = Skip(EVENT.position)
-    skip.leave(EVENT)
+    skip.add(EVENT)
     earlier = replace(EVENT, run_at=500, sequence=1)
     later = replace(EVENT, run_at=2_000, sequence=9)
 
@@ -84,7 +86,7 @@ def test_a_skip_remembers_where_it_begins_and_whom_it_concerns() -> None:
     assert not skip.concerns(earlier)
     assert not skip.concerns(replace(later, key="other"))
     assert not skip.concerns(replace(later, key=None))
-    skip.leave(earlier)
+    skip.add(earlier)
     assert skip.position == earlier.position
     assert skip.has_key("shop", "k")
     assert not skip.has_key("bank", "k")

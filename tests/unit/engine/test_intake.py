@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from everbell.core.event import Event
 from everbell.core.ids import partition_of, place_in
-from everbell.engine.port import Seen
-from everbell.engine.scribe import GROUP_CHANGES_MAX
+from everbell.engine.seen import Seen
+from everbell.engine.writer import GROUP_CHANGES_MAX
 from everbell.errors import Conflict
+from tests.scheduling import schedule_seen
 from tests.unit.engine.stage import Stage, play
 
 
@@ -45,7 +46,7 @@ def test_a_large_request_is_stored_in_groups_and_answered_in_order() -> None:
     async def scene(stage: Stage) -> None:
         count = 2 * GROUP_CHANGES_MAX + 500
         drafts = [stage.draft(f"e{number}", 60_000) for number in range(count)]
-        results = await stage.engine.operations.schedule("default", drafts)
+        results = await schedule_seen(stage.engine.ask, "default", drafts)
 
         names = [seen.event.payload for seen in results if isinstance(seen, Seen) and isinstance(seen.event, Event)]
         assert names == [draft.payload for draft in drafts]
@@ -57,7 +58,7 @@ def test_a_large_request_is_stored_in_groups_and_answered_in_order() -> None:
 def test_of_two_with_one_id_in_a_request_the_first_is_made() -> None:
     async def scene(stage: Stage) -> None:
         drafts = [stage.draft("a", 60_000, id="i"), stage.draft("a", 60_000, id="i"), stage.draft("b", 60_000, id="i")]
-        first, again, other = await stage.engine.operations.schedule("default", drafts)
+        first, again, other = await schedule_seen(stage.engine.ask, "default", drafts)
 
         assert isinstance(first, Seen)
         assert first.created

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from everbell.core.tenant import Tenant
 from everbell.engine.engine import EngineSettings
+from tests.scheduling import schedule_seen
 from tests.unit.engine.stage import Stage, play
 
 FLOOD = 2_000
@@ -11,7 +12,7 @@ EACH_MS = 20
 
 
 def lateness_beside(flood: int) -> list[int]:
-    """How late the events of a quiet tenant begin, one every 20 ms, while another has so many due at once."""
+    """How late the events of a quiet tenant begin, one every 20 ms, while another has a flood due at once."""
     late: list[int] = []
 
     async def scene(stage: Stage) -> None:
@@ -22,7 +23,7 @@ def lateness_beside(flood: int) -> list[int]:
             due[event.id] = event.due_at
         drafts = [stage.draft(f"flood-{number}", 1_000) for number in range(flood)]
         if drafts:
-            await stage.engine.operations.schedule("flood", drafts)
+            await schedule_seen(stage.engine.ask, "flood", drafts)
         await stage.pass_ms(4_000)
         late.extend(got.at - due[got.event.id] for got in stage.receiver.got if got.event.id in due)
         assert len(stage.receiver.got) == 50 + flood

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from everbell.channels.port import Delivery
 from everbell.core.event import Event
+from everbell.core.pause import Pause
 from everbell.core.retry import DELIVERED, Outcome
 from everbell.core.tenant import Tenant
 from everbell.core.time import HOUR_MS
@@ -37,7 +38,7 @@ async def schedule_herd(stage: Stage, count: int, **fields: str) -> None:
 
 def test_the_front_leaves_out_a_herd_without_room_and_finds_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(stage: Stage) -> None:
-        # Given a herd many times larger than memory, and somebody else's event at the end of it.
+        # Given a herd many times larger than memory, and an event of another tenant at the end of it.
         pages: list[Page] = []
         read = stage.store.page
 
@@ -62,15 +63,15 @@ def test_the_front_leaves_out_a_herd_without_room_and_finds_the_others(monkeypat
             stage.receiver.settle(delivery.event.payload.decode())
         await stage.pass_ms(60 * SECOND_MS)
         assert sorted(stage.receiver.names) == sorted(["other", *(f"herd-{number}" for number in range(300))])
-        assert stage.engine.floor.starved == {}
-        assert all(not flow.stems for flow in stage.engine.floor.flows())
+        assert stage.engine.memory.starved == {}
+        assert all(not flow.stems for flow in stage.engine.memory.flows())
 
     play(scene, tenants=[Tenant(in_flight=4)], settings=SMALL, partitions=1)
 
 
 def test_events_with_a_key_are_never_left_out() -> None:
     async def scene(stage: Stage) -> None:
-        # Given a herd without keys, among it one event with a key, whose next one goes elsewhere.
+        # Given a herd without keys, among it one event with a key. The next event of that key goes elsewhere.
         open_: list[bool] = []
         stage.receiver.answer = stuck_unless(open_)  # type: ignore[assignment]
         await schedule_herd(stage, 300)
@@ -93,7 +94,7 @@ def test_an_event_that_a_store_took_for_one_of_the_herd_is_found_on_the_way_back
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def scene(stage: Stage) -> None:
-        # Given a store whose hash of the herd is also that of somebody else.
+        # Given a store in which the herd and another tenant have the same hash.
         read = stage.store.page
 
         async def page(
@@ -148,13 +149,13 @@ def test_after_an_outage_the_oldest_go_first_though_memory_holds_a_few_only() ->
     play(scene, tenants=[Tenant(in_flight=8)], partitions=32)
 
 
-def test_what_is_far_away_is_not_read_until_it_is_near() -> None:
+def test_a_far_event_is_not_read_until_it_is_near() -> None:
     async def scene(stage: Stage) -> None:
         await stage.schedule("far", HOUR_MS)
         await stage.schedule("near", 4_000)
         await stage.restart()
         await stage.pass_ms(100)
-        assert [entry.event.payload for entry in stage.engine.floor.entries.values()] == [b"near"]
+        assert [entry.event.payload for entry in stage.engine.memory.entries.values()] == [b"near"]
 
         await stage.pass_ms(2 * HOUR_MS)
         assert [got.at - stage.start_at for got in stage.receiver.got] == [4_000, HOUR_MS]
@@ -192,3 +193,39 @@ def test_a_row_that_cannot_be_read_is_set_aside_and_its_neighbours_come(monkeypa
 
 def poison_of(event: Event) -> Poison:
     return Poison(event.partition, event.run_at, event.sequence, b"?", "not an event")
+
+
+def test_an_event_that_a_pause_leaves_behind_during_a_read_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(stage: Stage) -> None:
+        # Given two events that went back to the store when their tenant was paused.
+        paused = Pause("default", "tenant", "", 0, "nobody", None, None)
+        stage.engine.pauses.follow([paused])
+        for name in ("first", "second"):
+            await stage.schedule(name, 100)
+        await stage.pass_ms(200)
+        assert stage.engine.memory.entries == {}
+
+        # When the first is back in memory, and a second pause sends it away while the second one is being read.
+        read, pages = stage.store.page, 0
+
+        async def page(
+            partition: int, after: int, until_at: int, limit: int, without: Collection[tuple[str, str]] = ()
+        ) -> Page:
+            nonlocal pages
+            found = await read(partition, after, until_at, limit, without)
+            pages += 1
+            if pages == 2:
+                assert len(stage.engine.memory.entries) == 1
+                stage.engine.pauses.follow([paused])
+            return found
+
+        monkeypatch.setattr(stage.store, "page", page)
+        stage.engine.pauses.follow([])
+        await stage.pass_ms(100)
+        assert stage.receiver.names == []
+        stage.engine.pauses.follow([])
+        await stage.pass_ms(SECOND_MS)
+
+        assert stage.receiver.names == ["first", "second"]
+
+    play(scene, settings=EngineSettings(memory_bytes=4_000, page_events=1), partitions=1)

@@ -7,40 +7,43 @@ from typing import Literal
 
 import pytest
 
+from everbell.core.dead_letter import letter_of
 from everbell.core.event import Event, Repeat
-from everbell.core.letter import letter_of
 from everbell.core.retry import DELIVERED, Outcome, Retry
 from everbell.core.tenant import Tenant
 from everbell.core.time import HOUR_MS, SECOND_MS
-from everbell.engine import lanes
+from everbell.engine import ordering as lanes
+from everbell.engine.marks import NO_HEAD
+from everbell.engine.requests import Cancel, Get
 from everbell.errors import StoreFull
 from everbell.stores.port import Add, Block, Finish, Move
+from tests.scheduling import schedule_seen
 from tests.unit.engine.stage import FAILED, REFUSED, Stage, play
 
 
 def test_a_newcomer_in_the_turn_in_which_the_head_fails_does_not_set_the_line_going(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The lane is gone from memory when its head has failed. Whoever asks the store from then on must find its mark,
-    even if the scribe is reading at that moment and will read again before it writes."""
+    """The lane is gone from memory when its head has failed. A reader of the store must find its mark from then on,
+    even if the writer is reading at that moment and will read again before it writes."""
     monkeypatch.setattr(lanes, "LINE_IN_MEMORY", 1)
 
     async def scene(stage: Stage) -> None:
-        # Given a key whose line is in the store, marked as having no head there.
+        # Given a key with its line in the store, marked as having no head there.
         stage.receiver.answer = lambda delivery: None
         head = await stage.schedule("head", key="k")
         for number in range(3):
             await stage.schedule(f"follower-{number}", number, key="k")
         newcomer = await stage.schedule("newcomer", 1_000, key="k")
         await stage.pass_ms(100)
-        assert list(stage.store._heads.values()) == [lanes.NOBODY]
+        assert list(stage.store._heads.values()) == [NO_HEAD]
 
-        # When the head fails and the next event of the key rings, both during one read of the scribe.
+        # When the head fails and the next event of the key rings, both during one read of the writer.
         async def reading() -> None:
             stage.receiver.settle("head", FAILED)
-            stage.engine._ring(stage.engine.floor.entries[newcomer.sequence])
+            stage.engine._ring(stage.engine.memory.entries[newcomer.sequence])
 
-        stage.engine._scribe.read(reading)
+        stage.engine._writer.read(reading)
         await stage.settled()
 
         # Then the key waits for its head.
@@ -54,7 +57,7 @@ def test_a_newcomer_in_the_turn_in_which_the_head_fails_does_not_set_the_line_go
 
 
 async def under_way(stage: Stage, count: int) -> list[str]:
-    """So many attempts are under way, and what is written from now on is of interest; returns their names."""
+    """Start `count` attempts, forget the changes that were written so far, and return the names of the events."""
     stage.receiver.answer = lambda delivery: None
     names = [f"e{number}" for number in range(count)]
     for name in names:
@@ -71,12 +74,12 @@ def test_outcomes_of_one_turn_are_stored_together() -> None:
         await stage.settled()
 
         assert [[type(change) for change in group] for group in stage.store.applied] == [[Finish] * 5]
-        assert stage.engine.floor.entries == {}
+        assert stage.engine.memory.entries == {}
 
     play(scene)
 
 
-def test_an_end_for_which_nobody_waits_waits_for_others() -> None:
+def test_outcomes_without_a_waiting_key_are_written_together() -> None:
     async def scene(stage: Stage) -> None:
         for name in await under_way(stage, 3):
             stage.receiver.settle(name)
@@ -86,7 +89,7 @@ def test_an_end_for_which_nobody_waits_waits_for_others() -> None:
     play(scene)
 
 
-def test_an_end_goes_with_whatever_is_written_first() -> None:
+def test_an_outcome_is_written_with_the_next_group() -> None:
     async def scene(stage: Stage) -> None:
         first, second, third = await under_way(stage, 3)
         keyed = await stage.schedule("keyed", key="k")
@@ -133,11 +136,11 @@ def test_an_event_leaves_memory_only_when_its_outcome_is_stored() -> None:
         blocked = stage.hold_writes()
         stage.receiver.settle("e")
         await stage.settled()
-        assert event.sequence in stage.engine.floor.entries
+        assert event.sequence in stage.engine.memory.entries
 
         blocked.set()
         await stage.settled()
-        assert stage.engine.floor.entries == {}
+        assert stage.engine.memory.entries == {}
         assert await stage.status(event) == "delivered"
 
     play(scene)
@@ -173,7 +176,7 @@ def test_a_head_that_gives_up_and_is_parked_leaves_its_mark_without_a_head(outco
             for change in group
             if isinstance(change, Block)
         ]
-        assert marks[-1] == (lanes.NOBODY, [Move, Block])
+        assert marks[-1] == (NO_HEAD, [Move, Block])
         assert stage.receiver.names == ["head", "head", "follower"]
         assert stage.store._heads == {}
 
@@ -192,7 +195,7 @@ def test_the_next_occurrence_that_is_due_already_takes_its_place_before_the_key_
     play(scene)
 
 
-def test_what_a_lost_partition_was_sending_is_nobody_s_outcome_here() -> None:
+def test_the_outcome_of_a_delivery_from_a_lost_partition_is_ignored() -> None:
     async def scene(stage: Stage) -> None:
         stage.receiver.answer = lambda delivery: None
         event = await stage.schedule("e", key="k")
@@ -222,7 +225,7 @@ def test_many_that_were_delivered_together_end_each_by_its_own_rules() -> None:
         again = await stage.schedule("again", repeat=Repeat(60_000, 2))
         gone = await stage.schedule("gone")
         await stage.pass_ms(3_000)
-        await stage.engine.operations.cancel("default", gone.id)
+        await stage.engine.ask(Cancel("default", gone.id))
         stage.store.applied.clear()
 
         # When all of them are settled in one call.
@@ -237,21 +240,21 @@ def test_many_that_were_delivered_together_end_each_by_its_own_rules() -> None:
         assert await stage.status(again) == "scheduled"
         assert await stage.status(gone) == "cancelled"
         assert stage.receiver.names[-1] == "follower"
-        record = (await stage.engine.operations.get("default", second.id)).event
+        record = (await stage.engine.ask(Get("default", second.id))).event
         assert [(attempt.number, attempt.result, attempt.code) for attempt in record.attempts] == [
             (1, "failed", 503),
             (2, "delivered", 204),
         ]
         assert stage.engine.meter.delivered == 6
-        assert [entry.event.payload for entry in stage.engine.floor.entries.values()] == [b"follower"]
+        assert [entry.event.payload for entry in stage.engine.memory.entries.values()] == [b"follower"]
 
     play(scene)
 
 
-def test_what_is_delivered_together_is_stored_in_groups_that_have_a_limit() -> None:
+def test_outcomes_that_arrive_together_are_stored_in_groups_of_limited_size() -> None:
     async def scene(stage: Stage) -> None:
         stage.receiver.answer = lambda delivery: None
-        await stage.engine.operations.schedule("default", [stage.draft(f"e{number}") for number in range(2_500)])
+        await schedule_seen(stage.engine.ask, "default", [stage.draft(f"e{number}") for number in range(2_500)])
         await stage.pass_ms(10)
         stage.store.applied.clear()
         deliveries = list(stage.receiver.open)
@@ -260,8 +263,8 @@ def test_what_is_delivered_together_is_stored_in_groups_that_have_a_limit() -> N
         await stage.settled()
 
         assert sorted(map(len, stage.store.applied)) == [500, 1_000, 1_000]
-        assert stage.engine.floor.entries == {}
-        assert stage.engine.floor.budget.free_bytes == stage.engine.floor.budget.total_bytes
+        assert stage.engine.memory.entries == {}
+        assert stage.engine.memory.budget.free_bytes == stage.engine.memory.budget.total_bytes
 
     play(scene, tenants=[Tenant(in_flight=4_000)])
 
@@ -301,7 +304,7 @@ def test_without_room_for_new_events_all_that_follows_from_old_ones_is_stored(re
     letters = "https://letters.example/"
 
     async def scene(stage: Stage) -> None:
-        # Given a store that takes no more of what users schedule, as RocksDB's reserve of a disk that is nearly full.
+        # Given a store that takes no more events from users, as RocksDB does when a disk is nearly full.
         stage.receiver.answer = lambda delivery: REFUSED if delivery.event.payload == b"bad" else DELIVERED
         await stage.schedule("bad" if repeat is None else "often", SECOND_MS, repeat=repeat)
         good = [await stage.schedule(f"e{number}", 2 * SECOND_MS + number) for number in range(5)]
@@ -330,7 +333,7 @@ def test_a_letter_that_dies_makes_no_other() -> None:
     play(scene, tenants=(Tenant(dead_letter_to="https://letters.example/"),))
 
 
-def test_what_a_header_cannot_carry_is_replaced_in_a_letter() -> None:
+def test_characters_that_a_header_cannot_carry_are_replaced_in_a_letter() -> None:
     event = Event(
         "bestellung-\xfc",
         "shop",

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from everbell.core.amendment import Amendment
 from everbell.core.event import Event
 from everbell.core.retry import DELIVERED, Retry
-from everbell.engine import lanes
+from everbell.engine import ordering as lanes
 from everbell.engine.engine import Engine
 from everbell.engine.entry import until_settled
 from everbell.engine.partition import CLOCKS_APART_MS
+from everbell.engine.requests import Amend, Cancel, CountEvents, Get, GiveBack, LeaseEvents
 from everbell.errors import EverbellError, Fenced, NotOwner, StoreCorrupt, StoreFull, StoreUnavailable
 from everbell.stores.port import SEQUENCES_AT_ONCE, Counts
 from tests.unit.engine.stage import FAILED, Receiver, Stage, SteadyEntropy, play
@@ -61,7 +63,7 @@ def test_a_clean_release_repeats_nothing_and_forgets_nothing() -> None:
         await stage.schedule("far", 100_000)
         await stage.pass_ms(100)
         assert await stage.engine.release([0], 5.0)
-        assert stage.engine.floor.entries == {}
+        assert stage.engine.memory.entries == {}
         await heirs.take()
         await stage.pass_ms(200_000)
 
@@ -129,7 +131,7 @@ def test_after_the_deadline_the_rest_is_left_to_the_next_owner() -> None:
         assert stage.clock.now() - began_at == 3_000
         written = len(stage.store.applied)
         await heirs.take()
-        # What the old owner hears later changes nothing any more.
+        # An outcome that the old owner hears later changes nothing any more.
         stage.receiver.settle("stuck", FAILED)
         await stage.pass_ms(1_000)
 
@@ -250,7 +252,7 @@ def test_cancelling_the_head_of_a_key_sets_nothing_going_in_a_partition_that_lea
         await stage.pass_ms(500)
         stage.receiver.got.clear()
         go_on = stage.hold_writes()
-        cancelling = asyncio.create_task(stage.engine.operations.cancel("default", head.id))
+        cancelling = asyncio.ensure_future(stage.engine.ask(Cancel("default", head.id)))
         await stage.settled()
         releasing = asyncio.create_task(stage.engine.release([0], 10.0))
         await stage.settled()
@@ -277,7 +279,7 @@ def test_a_release_waits_for_the_request_of_a_head_that_was_cancelled(
         stage.receiver.takes_s = 3.0
         head = await stage.schedule("head", key="k")
         await asyncio.sleep(1)
-        await stage.engine.operations.cancel("default", head.id)
+        await stage.engine.ask(Cancel("default", head.id))
         assert stage.engine.busy({0}) == {0}
         began_s = loop.time()
         assert await stage.engine.release([0], deadline_s) is is_clean
@@ -286,18 +288,18 @@ def test_a_release_waits_for_the_request_of_a_head_that_was_cancelled(
     play_heirs(scene)
 
 
-def test_what_a_worker_gives_back_during_the_release_is_for_the_next_owner() -> None:
+def test_an_event_given_back_during_the_release_goes_to_the_next_owner() -> None:
     async def scene(heirs: Heirs) -> None:
         stage = heirs.stage
         await stage.schedule("e", to="queue:q")
-        (lease,) = await stage.engine.leases.lease("default", "q", 1, 1_000, 60_000)
+        (lease,) = await stage.engine.ask(LeaseEvents("default", "q", 1, 1_000, 60_000))
         releasing = asyncio.create_task(stage.engine.release([0], 10.0))
         await stage.settled()
-        assert await stage.engine.leases.give_back("default", "q", [lease.token]) == []
+        assert await stage.engine.ask(GiveBack("default", "q", [lease.token])) == []
         assert await releasing
-        assert await stage.engine.leases.lease("default", "q", 1, 10, 60_000) == []
+        assert await stage.engine.ask(LeaseEvents("default", "q", 1, 10, 60_000)) == []
         await heirs.take()
-        (again,) = await heirs.next.leases.lease("default", "q", 1, 1_000, 60_000)
+        (again,) = await heirs.next.ask(LeaseEvents("default", "q", 1, 1_000, 60_000))
 
         assert again.occurrence.raw == b"e"
         assert again.occurrence.attempt == 1
@@ -320,10 +322,10 @@ def test_an_owner_that_was_fenced_in_the_middle_of_a_write_lets_go() -> None:
 
         # Then its outcome counts for nothing, it owns nothing, and the next one delivers.
         assert stage.engine.epochs == {}
-        assert stage.engine.floor.entries == {}
+        assert stage.engine.memory.entries == {}
         assert stage.broken == []
         assert heirs.receiver.names == ["e"]
-        assert (await heirs.next.operations.get("default", event.id)).status == "delivered"
+        assert (await heirs.next.ask(Get("default", event.id))).status == "delivered"
         assert isinstance(await stage.ask("late", key="k"), NotOwner)
 
     play_heirs(scene)
@@ -387,7 +389,7 @@ def test_a_cancel_that_was_asking_when_its_partition_came_and_went_stores_nothin
             return await heads(partition, keys)
 
         stage.store.heads = slow_heads  # type: ignore[method-assign]  # A store that is slow for once.
-        cancel = asyncio.ensure_future(stage.engine.operations.cancel("default", event.id))
+        cancel = asyncio.ensure_future(stage.engine.ask(Cancel("default", event.id)))
         await stage.settled()
 
         # When the partition is lost and taken again before the answer, and all is well from then on.
@@ -401,10 +403,10 @@ def test_a_cancel_that_was_asking_when_its_partition_came_and_went_stores_nothin
         await taken
         await stage.pass_ms(10_000)
 
-        # Then the event goes on as if nobody had asked.
+        # Then the event goes on as if no cancel had been requested.
         assert [got.attempt for got in stage.receiver.got] == [1, 2]
         assert await stage.status(event) == "delivered"
-        assert (await stage.engine.operations.counts())["default"] == Counts(delivered=1)
+        assert (await stage.engine.ask(CountEvents()))["default"] == Counts(delivered=1)
 
     play(scene, partitions=1)
 
@@ -416,7 +418,7 @@ def test_a_cancel_that_could_not_be_stored_brings_nothing_back_that_left_with_it
         event = await stage.schedule("e")
         await stage.settled()
         go_on = stage.hold_writes()
-        cancel = asyncio.ensure_future(stage.engine.operations.cancel("default", event.id))
+        cancel = asyncio.ensure_future(stage.engine.ask(Cancel("default", event.id)))
         await stage.settled()
 
         # When the partition is lost and taken again, and the store refuses for a moment.
@@ -430,14 +432,14 @@ def test_a_cancel_that_could_not_be_stored_brings_nothing_back_that_left_with_it
         await taken
         await stage.pass_ms(5_000)
 
-        # Then the event is attempted again, and what comes of the first attempt is nobody's.
+        # Then the event is attempted again, and the outcome of the first attempt is ignored.
         assert [got.attempt for got in stage.receiver.got] == [1, 1]
         stage.receiver.settle("e")
         await stage.settled()
         assert await stage.status(event) == "delivering"
         stage.receiver.settle("e")
         await stage.settled()
-        assert (await stage.engine.operations.counts())["default"] == Counts(delivered=1)
+        assert (await stage.engine.ask(CountEvents()))["default"] == Counts(delivered=1)
 
     play(scene, partitions=1)
 
@@ -456,11 +458,11 @@ def test_a_lower_epoch_takes_nothing() -> None:
 
 
 async def change_tags(stage: Stage, event: Event) -> None:
-    await stage.engine.operations.change("default", event.id, {"tags": ("changed",)}, None)
+    await stage.engine.ask(Amend("default", event.id, Amendment(tags=("changed",)), None))
 
 
 def test_a_take_over_that_fails_after_the_fence_was_raised_ends_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same epoch cannot be put in force again, so nobody could run what it took."""
+    """The same epoch cannot be put in force again, so no engine could run the partitions that it took."""
 
     async def damaged(*arguments: Any) -> Any:
         raise StoreCorrupt("a mark cannot be read")
@@ -494,7 +496,7 @@ def test_a_page_that_is_being_read_when_the_release_begins_is_not_brought_to_mem
         await stage.settled()
         go_on.set()
         assert await releasing, "nothing was under way"
-        assert stage.engine.floor.entries == {}
+        assert stage.engine.memory.entries == {}
         await heirs.take()
         await stage.pass_ms(60_000)
         assert (stage.receiver.names, heirs.receiver.names) == ([], ["far"])
@@ -516,12 +518,12 @@ def test_sequences_are_taken_long_before_they_run_out() -> None:
     play(scene)
 
 
-def test_what_settles_in_the_turn_in_which_it_is_waited_for_is_not_missed() -> None:
+def test_an_entry_that_settles_in_the_turn_of_the_wait_is_not_missed() -> None:
     async def scene(stage: Stage) -> None:
         stage.receiver.answer = lambda delivery: None
         await stage.schedule("e")
         await stage.settled()
-        [entry] = stage.engine.floor.entries.values()
+        [entry] = stage.engine.memory.entries.values()
         waiting = until_settled(entry)
         entry.wake_waiters()
         assert waiting.done()

@@ -1,4 +1,4 @@
-"""A partition: how far it was read, and what was left behind."""
+"""A partition: how far it was read, and which events were skipped."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_read_covers_everything_up_to_its_time() -> None:
 
 def test_later_events_of_a_flow_stay_behind_its_skip() -> None:
     partition, stuck = Partition(0), flow()
-    partition.leave(EVENT, stuck)
+    partition.skip(EVENT, stuck)
 
     assert partition.skip_for(LATER, stuck) is stuck.skips[0]
     assert partition.skip_for(replace(EVENT, run_at=500), stuck) is None
@@ -56,7 +56,7 @@ def test_later_events_of_a_flow_stay_behind_its_skip() -> None:
 
 def test_others_stay_behind_a_skip_only_for_the_sake_of_a_key() -> None:
     partition, stuck, other = Partition(0), flow(), flow()
-    partition.leave(EVENT, stuck)
+    partition.skip(EVENT, stuck)
 
     assert partition.skip_for(LATER, other) is not None
     assert partition.skip_for(LATER, other, besides=stuck) is None
@@ -67,7 +67,7 @@ def test_others_stay_behind_a_skip_only_for_the_sake_of_a_key() -> None:
 
 def test_a_flow_with_nothing_left_behind_has_no_skip() -> None:
     partition, stuck = Partition(0), flow()
-    partition.leave(EVENT, stuck)
+    partition.skip(EVENT, stuck)
     partition.unskip(stuck)
 
     assert partition.skips == {}

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from everbell.core.amendment import Amendment
 from everbell.core.pause import Pause, What
 from everbell.core.retry import DELIVERED, Retry
 from everbell.core.tenant import Tenant
 from everbell.engine.engine import Engine, EngineSettings
+from everbell.engine.requests import Acknowledge, Amend, Cancel, CancelMatching, Get, GiveBack, LeaseEvents
 from everbell.stores.port import Filter
+from tests.scheduling import schedule_seen
 from tests.unit.engine.stage import FAILED, Stage, SteadyEntropy, play
 
 SHOP, BANK = "https://shop.example", "https://bank.example"
@@ -36,7 +39,7 @@ async def restart(stage: Stage, *pauses: Pause, settings: EngineSettings | None 
 
 
 @pytest.mark.parametrize("paused", [pause("tenant"), pause("target", SHOP)])
-def test_nothing_of_what_is_paused_starts_and_all_of_it_goes_on_in_order(paused: Pause) -> None:
+def test_paused_events_do_not_start_and_all_resume_in_order(paused: Pause) -> None:
     async def scene(stage: Stage) -> None:
         stage.engine.pauses.follow([paused])
         for number in range(200):
@@ -57,7 +60,7 @@ def test_nothing_of_what_is_paused_starts_and_all_of_it_goes_on_in_order(paused:
     play(scene)
 
 
-def test_what_is_under_way_ends_and_its_key_goes_no_further() -> None:
+def test_a_delivery_in_flight_ends_and_its_paused_key_goes_no_further() -> None:
     async def scene(stage: Stage) -> None:
         stage.receiver.answer = lambda delivery: None
         events = [await stage.schedule(f"{number}", key="k") for number in range(5)]
@@ -71,7 +74,7 @@ def test_what_is_under_way_ends_and_its_key_goes_no_further() -> None:
         await stage.pass_ms(60_000)
         assert stage.receiver.names == ["0", "other", "next"]
         assert await stage.status(events[0]) == await stage.status(other) == "delivered"
-        assert len([each for each in stage.engine.floor.entries.values() if each.event.key == "k"]) == 1
+        assert len([each for each in stage.engine.memory.entries.values() if each.event.key == "k"]) == 1
 
         stage.receiver.answer = lambda delivery: DELIVERED
         stage.engine.pauses.follow([])
@@ -110,7 +113,7 @@ def test_a_head_that_fails_waits_for_its_next_attempt_as_long_as_its_key_is_paus
         stage.receiver.settle("0", FAILED)
         await stage.pass_ms(3_600_000)
         assert stage.receiver.names == ["0"]
-        seen = await stage.engine.operations.get("default", event.id)
+        seen = await stage.engine.ask(Get("default", event.id))
         assert len(seen.event.attempts) == 1
 
         stage.receiver.answer = lambda delivery: DELIVERED
@@ -126,21 +129,21 @@ def test_a_backlog_of_a_paused_target_leaves_memory_to_the_others(keyed: bool) -
     async def scene(stage: Stage) -> None:
         stage.receiver.answer = lambda delivery: None if delivery.event.to == SHOP else DELIVERED
         drafts = [stage.draft(f"{n}", key=f"k{n % 700}" if keyed else None) for n in range(1_000)]
-        await stage.engine.operations.schedule("default", drafts)
+        await schedule_seen(stage.engine.ask, "default", drafts)
         await stage.settled()
         before = len(stage.receiver.got)
-        budget = stage.engine.floor.budget
+        budget = stage.engine.memory.budget
         assert budget.free_bytes < budget.total_bytes * 0.6
 
         stage.engine.pauses.follow([pause("target", SHOP)])
         await stage.pass_ms(1_000)
-        under_way = sum(each.under_way for each in stage.engine.floor.entries.values()) * 1_010
+        under_way = sum(each.in_flight for each in stage.engine.memory.entries.values()) * 1_010
         assert budget.free_bytes >= budget.total_bytes * 7 / 8 - under_way
         for number in range(1_000, 3_000, 500):
             drafts = [stage.draft(f"{n}", key=f"k{n}" if keyed else None) for n in range(number, number + 500)]
-            await stage.engine.operations.schedule("default", drafts)
+            await schedule_seen(stage.engine.ask, "default", drafts)
         others = [stage.draft(f"o{n}", to=BANK, key=f"o{n % 10}") for n in range(500)]
-        await stage.engine.operations.schedule("default", others)
+        await schedule_seen(stage.engine.ask, "default", others)
         await stage.pass_ms(5_000)
         assert budget.free_bytes >= budget.total_bytes * 7 / 8 - under_way
         names = stage.receiver.names[before:]
@@ -162,12 +165,12 @@ def test_a_backlog_of_a_paused_target_leaves_memory_to_the_others(keyed: bool) -
     play(scene, settings=SMALL)
 
 
-def test_what_fits_nowhere_goes_on_about_in_order() -> None:
+def test_paused_events_without_room_in_memory_resume_roughly_in_order() -> None:
     async def scene(stage: Stage) -> None:
         stage.engine.pauses.follow([pause("tenant")])
         for start in range(0, 3_000, 500):
             drafts = [stage.draft(f"{n}", in_ms=n) for n in range(start, start + 500)]
-            await stage.engine.operations.schedule("default", drafts)
+            await schedule_seen(stage.engine.ask, "default", drafts)
         await stage.pass_ms(10_000)
         assert not stage.receiver.got
         stage.engine.pauses.follow([])
@@ -232,7 +235,7 @@ def test_a_pause_ends_at_its_time_when_the_clock_is_set() -> None:
     play(scene)
 
 
-def test_what_is_too_old_when_it_is_resumed_expires() -> None:
+def test_an_event_that_is_too_old_when_resumed_expires() -> None:
     async def scene(stage: Stage) -> None:
         stage.engine.pauses.follow([pause("tenant"), pause("key", "k")])
         short = [await stage.schedule("short", expires_ms=1_000, key=key) for key in (None, "k")]
@@ -249,19 +252,19 @@ def test_what_is_too_old_when_it_is_resumed_expires() -> None:
 
 def test_a_paused_queue_gives_nothing_and_resuming_wakes_the_workers() -> None:
     async def scene(stage: Stage) -> None:
-        leases = stage.engine.leases
+        ask = stage.engine.ask
         for number in range(3):
             await stage.schedule(f"{number}", to="queue:work")
         await stage.settled()
-        held = await leases.lease("default", "work", 1, 0, None)
+        held = await ask(LeaseEvents("default", "work", 1, 0, None))
         stage.engine.pauses.follow([pause("queue", "work")])
         await stage.schedule("3", to="queue:work")
         await stage.schedule("other", to="queue:other")
-        assert await leases.lease("default", "work", 10, 10_000, None) == []
-        assert len(await leases.lease("default", "other", 10, 1_000, None)) == 1
-        assert await leases.acknowledge("default", "work", [held[0].token]) == [], "what was leased can be finished"
+        assert await ask(LeaseEvents("default", "work", 10, 10_000, None)) == []
+        assert len(await ask(LeaseEvents("default", "other", 10, 1_000, None))) == 1
+        assert await ask(Acknowledge("default", "work", [held[0].token])) == [], "what was leased can be finished"
 
-        waiting = asyncio.ensure_future(leases.lease("default", "work", 10, 30_000, None))
+        waiting = asyncio.ensure_future(ask(LeaseEvents("default", "work", 10, 30_000, None)))
         await stage.pass_ms(1_000)
         assert not waiting.done()
         before_at = stage.clock.now()
@@ -276,16 +279,16 @@ def test_a_paused_queue_gives_nothing_and_resuming_wakes_the_workers() -> None:
 @pytest.mark.parametrize("what", ["key", "queue"])
 def test_a_lease_that_is_given_back_waits(what: Any) -> None:
     async def scene(stage: Stage) -> None:
-        leases = stage.engine.leases
+        ask = stage.engine.ask
         await stage.schedule("0", to="queue:work", key="k")
         await stage.schedule("1", to="queue:work", key="k")
         await stage.settled()
-        (held,) = await leases.lease("default", "work", 10, 0, None)
+        (held,) = await ask(LeaseEvents("default", "work", 10, 0, None))
         stage.engine.pauses.follow([pause(what, "k" if what == "key" else "work")])
-        await leases.give_back("default", "work", [held.token])
-        assert await leases.lease("default", "work", 10, 5_000, None) == []
+        await ask(GiveBack("default", "work", [held.token]))
+        assert await ask(LeaseEvents("default", "work", 10, 5_000, None)) == []
         stage.engine.pauses.follow([])
-        (again,) = await leases.lease("default", "work", 10, 5_000, None)
+        (again,) = await ask(LeaseEvents("default", "work", 10, 5_000, None))
         assert (again.occurrence.payload, again.occurrence.attempt) == (0, 1)
 
     play(scene)
@@ -293,36 +296,36 @@ def test_a_lease_that_is_given_back_waits(what: Any) -> None:
 
 def test_a_paused_key_in_a_queue_lets_the_other_keys_through() -> None:
     async def scene(stage: Stage) -> None:
-        leases = stage.engine.leases
+        ask = stage.engine.ask
         for key in ("k", "l"):
             for number in range(3):
                 await stage.schedule(f'"{key}{number}"', to="queue:work", key=key)
         await stage.settled()
         stage.engine.pauses.follow([pause("key", "k")])
         got = []
-        while held := await leases.lease("default", "work", 10, 100, None):
+        while held := await ask(LeaseEvents("default", "work", 10, 100, None)):
             got += [lease.occurrence.payload for lease in held]
-            await leases.acknowledge("default", "work", [lease.token for lease in held])
+            await ask(Acknowledge("default", "work", [lease.token for lease in held]))
         assert got == ["l0", "l1", "l2"]
         stage.engine.pauses.follow([])
-        while held := await leases.lease("default", "work", 10, 100, None):
+        while held := await ask(LeaseEvents("default", "work", 10, 100, None)):
             got += [lease.occurrence.payload for lease in held]
-            await leases.acknowledge("default", "work", [lease.token for lease in held])
+            await ask(Acknowledge("default", "work", [lease.token for lease in held]))
         assert got[3:] == ["k0", "k1", "k2"]
 
     play(scene)
 
 
-def test_what_is_paused_can_be_cancelled_and_moved() -> None:
+def test_paused_events_can_be_cancelled_and_moved() -> None:
     async def scene(stage: Stage) -> None:
-        operations = stage.engine.operations
+        ask = stage.engine.ask
         stage.engine.pauses.follow([pause("tenant"), pause("key", "k")])
         events = [await stage.schedule(f"{n}", key="k" if n % 2 else None, tags=("t",)) for n in range(8)]
         await stage.pass_ms(1_000)
         for event in events[:2]:
-            await operations.cancel("default", event.id)
+            await ask(Cancel("default", event.id))
         for event in events[2:4]:
-            await operations.change("default", event.id, {"due_at": stage.clock.now() + 60_000}, None)
+            await ask(Amend("default", event.id, Amendment(due_at=stage.clock.now() + 60_000), None))
         stage.engine.pauses.follow([])
         await stage.pass_ms(1_000)
         assert sorted(stage.receiver.names) == ["4", "5", "6", "7"]
@@ -332,31 +335,31 @@ def test_what_is_paused_can_be_cancelled_and_moved() -> None:
     play(scene)
 
 
-def test_bulk_cancel_reaches_what_is_paused() -> None:
+def test_bulk_cancel_reaches_paused_events() -> None:
     async def scene(stage: Stage) -> None:
         stage.engine.pauses.follow([pause("tenant"), pause("key", "k1")])
         drafts = [stage.draft(f"{n}", key=f"k{n % 3}" if n % 2 else None, tags=("t",)) for n in range(600)]
-        await stage.engine.operations.schedule("default", drafts)
+        await schedule_seen(stage.engine.ask, "default", drafts)
         await stage.pass_ms(1_000)
-        assert await stage.engine.operations.cancel_matching(Filter("default", tag="t")) == 600
+        assert await stage.engine.ask(CancelMatching(Filter("default", tag="t"))) == 600
         stage.engine.pauses.follow([])
         await stage.pass_ms(10_000)
         assert not stage.receiver.got
-        assert stage.engine.floor.budget.free_bytes == stage.engine.floor.budget.total_bytes
+        assert stage.engine.memory.budget.free_bytes == stage.engine.memory.budget.total_bytes
 
     play(scene, settings=SMALL)
 
 
-def test_what_comes_in_after_the_pause_takes_no_more_than_its_share() -> None:
+def test_events_scheduled_during_a_pause_take_no_more_than_their_share() -> None:
     async def scene(stage: Stage) -> None:
         stage.engine.pauses.follow([pause("tenant")])
         await stage.schedule("first")
         await stage.pass_ms(1_000)
-        await stage.engine.operations.schedule("default", [stage.draft(f"{number}") for number in range(150)])
+        await schedule_seen(stage.engine.ask, "default", [stage.draft(f"{number}") for number in range(150)])
         await stage.pass_ms(1_000)
 
-        floor = stage.engine.floor
-        assert 0 < sum(flow.held_bytes for flow in floor.flows()) <= floor.budget.total_bytes // 8
+        memory = stage.engine.memory
+        assert 0 < sum(flow.held_bytes for flow in memory.flows()) <= memory.budget.total_bytes // 8
 
         stage.engine.pauses.follow([])
         await stage.pass_ms(10_000)
@@ -368,10 +371,10 @@ def test_what_comes_in_after_the_pause_takes_no_more_than_its_share() -> None:
 def test_another_pause_takes_from_the_share_of_those_before() -> None:
     async def scene(stage: Stage) -> None:
         hosts = [f"https://host{n}.example" for n in range(10)]
-        budget = stage.engine.floor.budget
+        budget = stage.engine.memory.budget
         for count, host in enumerate(hosts, 1):
             stage.engine.pauses.follow([pause("target", each) for each in hosts[:count]])
-            await stage.engine.operations.schedule("default", [stage.draft(f"{n}", to=host) for n in range(200)])
+            await schedule_seen(stage.engine.ask, "default", [stage.draft(f"{n}", to=host) for n in range(200)])
             await stage.pass_ms(100)
             assert budget.free_bytes >= budget.total_bytes * 7 / 8
         stage.engine.pauses.follow([])
@@ -385,7 +388,7 @@ def test_a_paused_target_holds_up_its_keys_from_its_own_event_on_and_not_before(
     async def scene(stage: Stage) -> None:
         stage.engine.pauses.follow([pause("target", SHOP)])
         filler = [stage.draft(f"f{n}", in_ms=n, key=f"f{n}") for n in range(500)]
-        await stage.engine.operations.schedule("default", filler)
+        await schedule_seen(stage.engine.ask, "default", filler)
         for number, to in enumerate([BANK, BANK, SHOP, BANK, BANK]):
             await stage.schedule(f"{number}", in_ms=1_000 + number, key="k", to=to)
         await stage.pass_ms(10_000)

@@ -11,13 +11,15 @@ import pytest
 from everbell.core.spec import Draft
 from everbell.core.tenant import Limits, Tenant, Tenants
 from everbell.engine.engine import Engine
-from everbell.engine.port import Seen
 from everbell.engine.quotas import Quotas
+from everbell.engine.requests import CancelMatching
+from everbell.engine.seen import Seen
 from everbell.entropy import SeededEntropy
 from everbell.errors import EverbellError, Throttled
-from everbell.stores.memory import MemoryStore
+from everbell.stores.memory.store import MemoryStore
 from everbell.stores.port import Counts, Filter
 from everbell.testing import VirtualClock, run_virtual
+from tests.scheduling import schedule_seen
 
 TENANTS = Tenants(
     Tenant(),
@@ -53,7 +55,7 @@ async def room(quotas: Quotas, tenant: str, wanted: int) -> int:
     return (await quotas.room(tenant, wanted))[0]
 
 
-def test_who_has_none_is_not_bound() -> None:
+def test_a_tenant_without_a_quota_is_not_bound() -> None:
     async def scene(quotas: Quotas, counting: Counting) -> None:
         assert [quotas.bind(tenant) for tenant in ("anybody", "paced", "small", "both")] == [False, True, True, True]
 
@@ -86,7 +88,7 @@ def test_a_large_batch_passes_and_is_paid_for() -> None:
     held(scene)
 
 
-def test_what_waits_is_bounded_and_what_ended_makes_room() -> None:
+def test_pending_events_are_bounded_and_ended_events_make_room() -> None:
     async def scene(quotas: Quotas, counting: Counting) -> None:
         counting.pending = 2
         count, refusal = await quotas.room("small", 4)
@@ -116,7 +118,7 @@ def test_the_store_is_asked_now_and_then_only() -> None:
     held(scene)
 
 
-def test_names_that_anybody_makes_up_cost_a_bounded_amount() -> None:
+def test_invented_tenant_names_cost_a_bounded_amount_of_memory() -> None:
     async def main(clock: VirtualClock) -> None:
         quotas = Quotas(Tenants(Tenant(limits=Limits(rate=1))), clock, Counting())
         for number in range(20_000):
@@ -132,13 +134,13 @@ def test_the_engine_keeps_to_them(tenant: str) -> None:
         engine = await Engine.start(MemoryStore(4), {}, TENANTS, clock, SeededEntropy(1))
         try:
             drafts = [Draft(clock.now() + 60_000, "queue:work", b"{}") for _ in range(8)]
-            results: list[Seen | EverbellError] = await engine.operations.schedule(tenant, drafts)
+            results: list[Seen | EverbellError] = await schedule_seen(engine.ask, tenant, drafts)
             expected = 5 if tenant == "small" else 8
             assert [isinstance(result, Seen) for result in results] == [True] * expected + [False] * (8 - expected)
             assert all(isinstance(result, Throttled) for result in results[expected:])
-            assert await engine.operations.cancel_matching(Filter(tenant)) == expected
+            assert await engine.ask(CancelMatching(Filter(tenant))) == expected
             await asyncio.sleep(1)
-            (again,) = await engine.operations.schedule(tenant, drafts[:1])
+            (again,) = await schedule_seen(engine.ask, tenant, drafts[:1])
             assert isinstance(again, Seen)
         finally:
             await engine.stop()

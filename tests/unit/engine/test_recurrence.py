@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from everbell.core.amendment import Amendment
 from everbell.core.event import Course, Event, Misfire, Repeat, is_paused
 from everbell.core.recurrence import ring_at
 from everbell.core.retry import DELIVERED, Retry
 from everbell.core.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from everbell.engine.requests import Amend, Cancel, Find, Get
 from everbell.errors import Conflict
 from everbell.stores.port import Filter
 from tests.unit.engine.stage import FAILED, Stage, play
@@ -55,7 +57,7 @@ def test_an_outage(repeat: Repeat, misfire: Misfire, rung: list[int], missed: in
         assert all(got.at >= got.event.due_at for got in stage.receiver.got)
         assert await course_of(stage, event) == Course(fired=len(rung), late=missed)
         assert stage.engine.meter.missed == {"late": missed, "paused": 0, "expired": 0}
-        records, _ = await stage.engine.operations.find(Filter("default", "expired"), None, 10)
+        records, _ = await stage.engine.ask(Find(Filter("default", "expired"), None, 10))
         assert len(records) == (1 if missed else 0)
         for seen in records:
             assert seen.event.reason is not None
@@ -72,13 +74,13 @@ def test_the_last_one_may_be_missed() -> None:
         await outage(stage, DAY_MS - 2 * HOUR_MS)
 
         assert numbers(stage) == [1]
-        seen = await stage.engine.operations.get("default", event.id)
+        seen = await stage.engine.ask(Get("default", event.id))
         assert (seen.status, seen.event.course) == ("expired", Course(fired=1, late=1))
 
     play(scene)
 
 
-def test_a_window_bounds_what_is_caught_up_with() -> None:
+def test_a_window_bounds_the_occurrences_that_are_caught_up() -> None:
     async def scene(stage: Stage) -> None:
         repeat = Repeat(HOUR_MS, catch_up_ms=2 * HOUR_MS)
         event = await stage.schedule("e", HOUR_MS, repeat=repeat)
@@ -90,7 +92,7 @@ def test_a_window_bounds_what_is_caught_up_with() -> None:
     play(scene)
 
 
-def test_what_is_a_little_late_is_not_missed() -> None:
+def test_an_occurrence_that_is_a_little_late_is_not_missed() -> None:
     async def scene(stage: Stage) -> None:
         event = await stage.schedule("e", HOUR_MS, repeat=SKIPPING)
         await outage(stage, HOUR_MS + 900)
@@ -204,12 +206,12 @@ def test_to_cancel_the_event_leaves_those_that_went_their_own_way() -> None:
         stage.receiver.answer = lambda delivery: None
         event = await stage.schedule("e", 0, repeat=Repeat(SECOND_MS, overlap="allow"))
         await stage.pass_ms(1_500)
-        await stage.engine.operations.cancel("default", event.id)
+        await stage.engine.ask(Cancel("default", event.id))
         await stage.pass_ms(MINUTE_MS)
 
         assert numbers(stage) == [1, 2]
         assert {await stage.status(got.event) for got in stage.receiver.got} == {"delivering"}
-        await stage.engine.operations.cancel("default", stage.receiver.got[0].event.id)
+        await stage.engine.ask(Cancel("default", stage.receiver.got[0].event.id))
 
     play(scene)
 
@@ -245,19 +247,18 @@ def test_jitter_moves_the_ringing_and_not_the_grid() -> None:
 @pytest.mark.parametrize("key", [None, "k"])
 def test_a_pause_and_its_end(key: str | None) -> None:
     async def scene(stage: Stage) -> None:
-        operations = stage.engine.operations
+        ask = stage.engine.ask
         event = await stage.schedule("e", HOUR_MS, repeat=SKIPPING, key=key)
         await stage.pass_ms(HOUR_MS + MINUTE_MS)
-        paused = await operations.change("default", event.id, {"paused": True, "note": "holidays"}, None)
+        paused = await ask(Amend("default", event.id, Amendment(paused=True, note="holidays"), None))
         assert paused.status == "paused"
-        found, _ = await operations.find(Filter("default", "paused"), None, 10)
+        found, _ = await ask(Find(Filter("default", "paused"), None, 10))
         assert [seen.event.id for seen in found] == [event.id]
         await stage.restart()
         await stage.pass_ms(5 * HOUR_MS)
         assert numbers(stage) == [1]
 
-        operations = stage.engine.operations
-        resumed = await operations.change("default", event.id, {"paused": False, "note": None}, None)
+        resumed = await stage.engine.ask(Amend("default", event.id, Amendment(paused=False, note=None), None))
         assert resumed.status == "scheduled"
         await stage.pass_ms(HOUR_MS)
         assert numbers(stage) == [1, 7]
@@ -267,7 +268,7 @@ def test_a_pause_and_its_end(key: str | None) -> None:
     play(scene)
 
 
-def test_a_paused_event_holds_up_nobody_of_its_key() -> None:
+def test_a_paused_event_holds_up_no_event_of_its_key() -> None:
     async def scene(stage: Stage) -> None:
         stage.receiver.answer = lambda delivery: FAILED if delivery.event.payload == b"head" else DELIVERED
         head = await stage.schedule("head", 0, key="k", repeat=Repeat(HOUR_MS))
@@ -275,7 +276,7 @@ def test_a_paused_event_holds_up_nobody_of_its_key() -> None:
         await stage.pass_ms(100)
         assert stage.receiver.names == ["head"]
 
-        await stage.engine.operations.change("default", head.id, {"paused": True}, None)
+        await stage.engine.ask(Amend("default", head.id, Amendment(paused=True), None))
         await stage.settled()
         await stage.pass_ms(10)
         assert stage.receiver.names == ["head", "next"]
@@ -291,7 +292,7 @@ def test_one_that_waits_in_its_line_can_be_paused() -> None:
         await stage.schedule("head", 0, key="k")
         event = await stage.schedule("e", 1, key="k", repeat=Repeat(HOUR_MS))
         await stage.pass_ms(10)
-        seen = await stage.engine.operations.change("default", event.id, {"paused": True}, None)
+        seen = await stage.engine.ask(Amend("default", event.id, Amendment(paused=True), None))
         assert isinstance(seen.event, Event)
         assert is_paused(seen.event)
         stage.receiver.settle("head")
@@ -301,16 +302,16 @@ def test_one_that_waits_in_its_line_can_be_paused() -> None:
     play(scene)
 
 
-def test_what_is_being_delivered_cannot_be_paused_at_that_moment() -> None:
+def test_an_event_in_flight_cannot_be_paused() -> None:
     async def scene(stage: Stage) -> None:
         stage.receiver.answer = lambda delivery: None
         event = await stage.schedule("e", 0, repeat=Repeat(HOUR_MS))
         await stage.pass_ms(10)
         with pytest.raises(Conflict, match="being delivered"):
-            await stage.engine.operations.change("default", event.id, {"paused": True}, None)
+            await stage.engine.ask(Amend("default", event.id, Amendment(paused=True), None))
         stage.receiver.settle("e")
         await stage.settled()
-        await stage.engine.operations.change("default", event.id, {"paused": True}, None)
+        await stage.engine.ask(Amend("default", event.id, Amendment(paused=True), None))
 
     play(scene)
 

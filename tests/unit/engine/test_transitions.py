@@ -6,10 +6,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from everbell.core.amendment import Amendment
 from everbell.core.event import TRANSITIONS, Event, Repeat
 from everbell.core.retry import DELIVERED, Outcome, Retry
 from everbell.core.tenant import Tenant
 from everbell.core.time import HOUR_MS, MINUTE_MS
+from everbell.engine.requests import Amend, Cancel, Redrive
 from tests.unit.engine.stage import FAILED, REFUSED, Stage, play
 
 Scene = Callable[[Stage], Awaitable[None]]
@@ -29,7 +31,7 @@ async def free_the_follower(stage: Stage, outcome: Outcome, expires_ms: int | No
     """Let the one that waited be attempted from its line."""
     head, _ = await behind_a_refused_head(stage, expires_ms)
     stage.receiver.answer = lambda delivery: outcome
-    await stage.engine.operations.cancel("default", head.id)
+    await stage.engine.ask(Cancel("default", head.id))
     await stage.pass_ms(1_000)
 
 
@@ -50,7 +52,7 @@ async def refuse(stage: Stage) -> None:
 
 async def cancel(stage: Stage) -> None:
     event = await stage.schedule("e", HOUR_MS)
-    await stage.engine.operations.cancel("default", event.id)
+    await stage.engine.ask(Cancel("default", event.id))
 
 
 async def expire(stage: Stage) -> None:
@@ -61,12 +63,12 @@ async def expire(stage: Stage) -> None:
 
 async def move_a_waiting_one(stage: Stage) -> None:
     _, follower = await behind_a_refused_head(stage)
-    await stage.engine.operations.change("default", follower.id, {"due_at": stage.clock.now() + HOUR_MS}, None)
+    await stage.engine.ask(Amend("default", follower.id, Amendment(due_at=stage.clock.now() + HOUR_MS), None))
 
 
 async def change_a_waiting_one(stage: Stage) -> None:
     _, follower = await behind_a_refused_head(stage)
-    await stage.engine.operations.change("default", follower.id, {"payload": b"new"}, None)
+    await stage.engine.ask(Amend("default", follower.id, Amendment(payload=b"new"), None))
 
 
 async def refuse_a_waiting_one(stage: Stage) -> None:
@@ -79,7 +81,7 @@ async def deliver_a_waiting_one(stage: Stage) -> None:
 
 async def cancel_a_waiting_one(stage: Stage) -> None:
     _, follower = await behind_a_refused_head(stage)
-    await stage.engine.operations.cancel("default", follower.id)
+    await stage.engine.ask(Cancel("default", follower.id))
 
 
 async def expire_a_waiting_one(stage: Stage) -> None:
@@ -88,12 +90,12 @@ async def expire_a_waiting_one(stage: Stage) -> None:
 
 async def redrive(stage: Stage) -> None:
     head, _ = await behind_a_refused_head(stage)
-    await stage.engine.operations.redrive("default", head.id)
+    await stage.engine.ask(Redrive("default", head.id))
 
 
 async def cancel_a_dead_one(stage: Stage) -> None:
     head, _ = await behind_a_refused_head(stage)
-    await stage.engine.operations.cancel("default", head.id)
+    await stage.engine.ask(Cancel("default", head.id))
 
 
 SCENES: dict[tuple[str, str], Scene] = {

@@ -10,7 +10,7 @@ import pytest
 from everbell.kafka import dead_letters
 from everbell.kafka.dead_letters import DeadLetters
 from everbell.kafka.outlet import Report
-from everbell.kafka.record import Poison, Record
+from everbell.kafka.record import KafkaRecord, PoisonRecord
 from everbell.kafka.settings import KafkaCluster
 from everbell.testing import VirtualClock, run_virtual
 
@@ -41,7 +41,7 @@ class Outlet:
 @pytest.mark.parametrize("full", [0, 3])
 def test_thousands_of_letters_are_written_some_at_a_time(monkeypatch: pytest.MonkeyPatch, full: int) -> None:
     monkeypatch.setattr(dead_letters, "Outlet", Outlet)
-    poisons = [Poison(Record("in", 0, number, 0, None, b"%d" % number), "no") for number in range(4_000)]
+    poisons = [PoisonRecord(KafkaRecord("in", 0, number, 0, None, b"%d" % number), "no") for number in range(4_000)]
 
     async def main(clock: VirtualClock) -> None:
         letters = DeadLetters(KafkaCluster("127.0.0.1:1"), "dead")

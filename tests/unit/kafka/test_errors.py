@@ -1,4 +1,4 @@
-"""What errors of Kafka mean."""
+"""The meaning of Kafka's errors."""
 
 from __future__ import annotations
 

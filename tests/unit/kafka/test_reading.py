@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
+from everbell.core.request import Handlers
 from everbell.core.spec import Draft
-from everbell.engine.port import OperationsPort
+from everbell.engine.requests import Schedule
 from everbell.errors import Conflict, EverbellError, OutcomeUnknown, StoreUnavailable, Throttled
 from everbell.kafka.reading import RECORDS_MAX, Reading, Tally
-from everbell.kafka.record import Asked, Poison, Record
+from everbell.kafka.record import Asked, KafkaRecord, PoisonRecord
 from everbell.testing import VirtualClock, run_virtual
+from tests.scheduling import drafts_of
 
 Answer = Callable[[Draft], EverbellError | None]
 
 
 class Engine:
-    """Takes what it is told to take, and notes in which order."""
+    """Accepts the events that the test allows, and records their order."""
 
     def __init__(self) -> None:
         self.stored: list[str] = []
         self.answer: Answer = lambda draft: None
         self.calls: list[int] = []
 
-    async def schedule_ids(self, tenant: str, drafts: Sequence[Draft]) -> list[str | EverbellError]:
+    async def schedule(self, request: Schedule) -> list[str | EverbellError]:
+        drafts = drafts_of(request)
         self.calls.append(len(drafts))
         await asyncio.sleep(0.01)
         results: list[str | EverbellError] = []
@@ -39,16 +42,16 @@ class Engine:
 class Stage:
     def __init__(self) -> None:
         self.engine = Engine()
-        self.buried: list[Poison] = []
+        self.buried: list[PoisonRecord] = []
         self.done: list[int] = []
         self.pauses: list[bool] = []
         self.tally = Tally()
         self.can_bury = asyncio.Event()
         self.can_bury.set()
-        operations = cast("OperationsPort", self.engine)
-        self.reading = Reading(operations, read, self._bury, self.tally, self.done.append, self.pauses.append)
+        ask = Handlers(Schedule.by(self.engine.schedule)).ask
+        self.reading = Reading(ask, read, self._bury, self.tally, self.done.append, self.pauses.append)
 
-    async def _bury(self, poisons: Sequence[Poison]) -> None:
+    async def _bury(self, poisons: Sequence[PoisonRecord]) -> None:
         await self.can_bury.wait()
         self.buried += poisons
 
@@ -60,15 +63,15 @@ class Stage:
     written: list[str]
 
 
-def record(offset: int, value: str) -> Record:
-    return Record("orders", 0, offset, 0, None, value.encode())
+def record(offset: int, value: str) -> KafkaRecord:
+    return KafkaRecord("orders", 0, offset, 0, None, value.encode())
 
 
-def read(record: Record) -> tuple[Sequence[Asked], Sequence[Poison]]:
+def read(record: KafkaRecord) -> tuple[Sequence[Asked], Sequence[PoisonRecord]]:
     """A record asks for an event of its name, in the tenant before the slash; `!` is poison."""
     value = (record.value or b"").decode()
     if value == "!":
-        return (), (Poison(record, "poison"),)
+        return (), (PoisonRecord(record, "poison"),)
     tenant, _, name = value.rpartition("/")
     return (Asked(tenant or "shop", Draft(0, "queue:a", b"", name), record, None),), ()
 
@@ -95,7 +98,7 @@ def test_records_are_done_when_they_are_stored() -> None:
     play(scene)
 
 
-def test_what_comes_meanwhile_goes_together_and_after() -> None:
+def test_records_that_come_meanwhile_form_the_next_batch() -> None:
     async def scene(stage: Stage) -> None:
         stage.add("a")
         await asyncio.sleep(0)
@@ -107,7 +110,7 @@ def test_what_comes_meanwhile_goes_together_and_after() -> None:
     play(scene)
 
 
-def test_nothing_behind_what_is_refused_is_taken_and_the_order_stays() -> None:
+def test_no_record_behind_a_refused_one_is_scheduled_and_the_order_stays() -> None:
     async def scene(stage: Stage) -> None:
         reasons = [StoreUnavailable("away"), OutcomeUnknown("lost"), Throttled("enough", 1)]
         stage.engine.answer = lambda draft: reasons[-1] if reasons and draft.id in ("b", "c") else None
@@ -174,7 +177,7 @@ def test_an_error_of_our_own_passes_nothing_over() -> None:
     play(scene)
 
 
-def test_who_leaves_gives_up_what_is_refused_and_what_was_not_begun() -> None:
+def test_leaving_drops_refused_events_and_records_not_begun() -> None:
     async def scene(stage: Stage) -> None:
         stage.engine.answer = lambda draft: StoreUnavailable("away")
         stage.add("a")
@@ -187,7 +190,7 @@ def test_who_leaves_gives_up_what_is_refused_and_what_was_not_begun() -> None:
     play(scene)
 
 
-def test_who_leaves_waits_for_what_is_being_stored() -> None:
+def test_leaving_waits_for_a_batch_that_is_being_stored() -> None:
     async def scene(stage: Stage) -> None:
         stage.add("a")
         await asyncio.sleep(0.001)
@@ -197,7 +200,7 @@ def test_who_leaves_waits_for_what_is_being_stored() -> None:
     play(scene)
 
 
-def test_who_leaves_does_not_wait_for_a_letter_that_cannot_be_written() -> None:
+def test_leaving_does_not_wait_for_a_dead_letter_that_cannot_be_written() -> None:
     async def scene(stage: Stage) -> None:
         stage.can_bury.clear()
         stage.add("!")

@@ -1,4 +1,4 @@
-"""What a record asks for: tenants, keys, ids and times, and what is poison."""
+"""Events in records: tenants, keys, ids and times, and poison records."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from everbell.core.tenant import Limits, Tenant, Tenants
 from everbell.core.time import MINUTE_MS
+from everbell.edge.drafting import Edge
 from everbell.kafka import record as record_module
-from everbell.kafka.record import Asked, Poison, Record, RecordReader
+from everbell.kafka.record import Asked, KafkaRecord, PoisonRecord, RecordReader
 from everbell.kafka.settings import KafkaTopic
-from everbell.server.edge import Edge
 
 NOW = 1_767_225_600_000
 WRITTEN_AT = NOW - 7_200_000
@@ -41,29 +41,29 @@ def reader(value_bytes_max: int = 10_000) -> RecordReader:
 
 def record(
     value: object, topic: str = "any", key: bytes | None = None, at: int = WRITTEN_AT, **headers: str | bytes
-) -> Record:
+) -> KafkaRecord:
     text = value if isinstance(value, bytes) or value is None else json.dumps(value).encode()
     named = {name.replace("_", "-"): content for name, content in headers.items()}
     encoded = [(name, content if isinstance(content, bytes) else content.encode()) for name, content in named.items()]
-    return Record(topic, 3, 1_234, at, key, text, encoded or None)
+    return KafkaRecord(topic, 3, 1_234, at, key, text, encoded or None)
 
 
 def event(**fields: Any) -> dict[str, Any]:
     return {"to": "queue:work", "in": 0, **fields}
 
 
-def asked(record: Record) -> list[Asked]:
+def asked(record: KafkaRecord) -> list[Asked]:
     events, poisons = reader().read(record)
     assert not poisons
     return list(events)
 
 
-def one(record: Record) -> Asked:
+def one(record: KafkaRecord) -> Asked:
     (event,) = asked(record)
     return event
 
 
-def poison(record: Record, **options: int) -> Poison:
+def poison(record: KafkaRecord, **options: int) -> PoisonRecord:
     events, poisons = reader(**options).read(record)
     (only,) = poisons
     assert not events
@@ -150,7 +150,7 @@ def test_a_trace_in_the_headers_is_taken_along_and_a_wrong_one_is_not() -> None:
         (record([event()] * 4, topic="little"), "more than 3 events"),
     ],
 )
-def test_what_cannot_be_taken_is_poison_with_the_reason(refused: Record, reason: str) -> None:
+def test_an_invalid_record_is_poison_with_the_reason(refused: KafkaRecord, reason: str) -> None:
     assert reason in poison(refused).reason
 
 
@@ -158,7 +158,9 @@ def test_a_record_that_is_too_large_is_poison() -> None:
     assert "more than 100 bytes" in poison(record(event(payload="x" * 100)), value_bytes_max=100).reason
 
 
-def test_what_nobody_foresaw_is_poison_too(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_record_with_an_unforeseen_error_is_poison_too(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def fail(*arguments: object) -> None:
         raise TypeError("a bug")
 
@@ -169,7 +171,7 @@ def test_what_nobody_foresaw_is_poison_too(monkeypatch: pytest.MonkeyPatch, capl
     assert "any:3:1234" in caplog.text
 
 
-def test_of_an_array_only_what_is_wrong_is_poison_and_it_is_kept_as_it_came() -> None:
+def test_only_invalid_events_of_an_array_are_poison_and_are_kept_unchanged() -> None:
     events, poisons = reader().read(record(b'[{"to":"queue:a","in":0}, {"to" : "nix", "in":0}, 17]'))
 
     assert [each.draft.to for each in events] == ["queue:a"]
@@ -181,7 +183,7 @@ def test_of_an_array_only_what_is_wrong_is_poison_and_it_is_kept_as_it_came() ->
     st.binary(max_size=200), st.binary(max_size=20), st.lists(st.tuples(st.text(max_size=20), st.binary(max_size=20)))
 )
 def test_any_record_is_taken_or_poison(value: bytes, key: bytes, headers: list[tuple[str, bytes]]) -> None:
-    events, poisons = reader().read(Record("any", 0, 0, 0, key, value, headers))
+    events, poisons = reader().read(KafkaRecord("any", 0, 0, 0, key, value, headers))
 
     assert bool(events) or bool(poisons)
 
@@ -198,7 +200,7 @@ def test_any_record_is_taken_or_poison(value: bytes, key: bytes, headers: list[t
     ),
     st.booleans(),
 )
-def test_reading_again_asks_for_the_same(elements: list[object], is_array: bool) -> None:
+def test_a_record_read_again_yields_the_same_events(elements: list[object], is_array: bool) -> None:
     asking = record(elements if is_array else elements[0], key=b"k")
     first, again = reader().read(asking), reader().read(asking)
 
@@ -208,14 +210,16 @@ def test_reading_again_asks_for_the_same(elements: list[object], is_array: bool)
     assert len(set(ids)) == len(ids)
 
 
-def test_a_record_that_could_not_be_read_whole_is_poison() -> None:
-    events, (poison,) = reader().read(Record("any", 3, 1_234, NOW, None, b"{}", None, "the name of a header is wrong"))
+def test_a_record_with_unreadable_headers_is_poison() -> None:
+    events, (poison,) = reader().read(
+        KafkaRecord("any", 3, 1_234, NOW, None, b"{}", None, "the name of a header is wrong")
+    )
 
     assert not events
     assert poison.reason == "the name of a header is wrong"
 
 
-def test_what_is_refused_of_an_array_is_taken_from_it_once() -> None:
+def test_an_array_is_split_once_for_all_its_refused_events() -> None:
     """However many there are: an array that is decoded for each of them takes time that grows with their square."""
     refused = [event(to=f"nowhere:{number}") for number in range(2_000)]
     _, poisons = RecordReader((KafkaTopic("any"),), EDGE, FixedClock(), 10_000_000).read(record(refused))

@@ -1,4 +1,4 @@
-"""The settings of Kafka: what they mean, and what is said about wrong ones."""
+"""The settings of Kafka: their meaning, and the messages about invalid ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from everbell.kafka.settings import KafkaCluster, KafkaTopic
-from everbell.settings import SettingsError, load
+from everbell.node.settings import SettingsError, load
 
 
 def written(folder: Path, name: str, text: str) -> str:
@@ -20,7 +20,7 @@ def test_without_brokers_there_is_no_kafka() -> None:
     assert load({}, {}, None).kafka.clusters == {}
 
 
-def test_a_cluster_needs_no_name_and_others_have_one(tmp_path: Path) -> None:
+def test_the_default_cluster_has_no_name_and_others_have_one(tmp_path: Path) -> None:
     secret = written(tmp_path, "client.properties", "# ours\n\nsecurity.protocol = SASL_SSL\nsasl.password=a=b\n")
     file = written(
         tmp_path,
@@ -62,7 +62,7 @@ def test_a_cluster_needs_no_name_and_others_have_one(tmp_path: Path) -> None:
         ({"kafka_brokers": "k:1", "kafka_properties": "/nowhere"}, "cannot read /nowhere"),
     ],
 )
-def test_what_is_wrong_is_refused_with_what_would_be_right(flags: dict[str, str], advice: str) -> None:
+def test_an_invalid_setting_is_refused_with_advice(flags: dict[str, str], advice: str) -> None:
     with pytest.raises(SettingsError) as refused:
         load(flags, {}, None)
 

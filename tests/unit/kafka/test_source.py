@@ -1,4 +1,4 @@
-"""What a source makes of what Kafka tells, without a broker: no record is lost, no partition held up for good."""
+"""Reading from Kafka without a broker: no record is lost, no partition is blocked for ever."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
+from everbell.core.reader_report import ReaderReport
 from everbell.kafka.dead_letters import DeadLetters
-from everbell.kafka.news import KafkaNews
 from everbell.kafka.settings import KafkaCluster, KafkaSettings, KafkaTopic
 from everbell.kafka.source import KafkaSource, _record_of
 
@@ -19,7 +19,7 @@ PLACE = ("orders", 0)
 
 
 def message(timestamp: tuple[int, int] = (1, 1_767_225_600_000), headers: Any = None) -> Any:
-    """As librdkafka tells of a record; `headers` may be what is raised instead."""
+    """A record as librdkafka reports it; `headers` may be an exception to raise."""
 
     def told() -> Any:
         if isinstance(headers, Exception):
@@ -52,7 +52,7 @@ def test_headers_that_cannot_be_read_are_a_fault_of_the_record() -> None:
 
 
 class Consumer:
-    """Remembers what was paused, and tells of records that nobody can read."""
+    """Remembers paused partitions, and returns unreadable records."""
 
     def __init__(self) -> None:
         self.acts: list[str] = []
@@ -69,10 +69,10 @@ class Consumer:
         raise self.error
 
 
-def source_of(consumer: Consumer, news: list[KafkaNews]) -> KafkaSource:
+def source_of(consumer: Consumer, news: list[ReaderReport]) -> KafkaSource:
     settings = KafkaSettings({"": NOBODY}, topics=(KafkaTopic("orders"),))
 
-    async def tell(told: KafkaNews) -> None:
+    async def tell(told: ReaderReport) -> None:
         news.append(told)
 
     reader = SimpleNamespace(read=lambda record: ((), ()))
@@ -126,9 +126,9 @@ def test_an_offset_that_could_not_be_committed_is_committed_again_unless_the_par
     asyncio.run(main())
 
 
-def test_what_nobody_foresaw_ends_reading_and_is_told() -> None:
+def test_an_unforeseen_error_ends_reading_and_is_reported() -> None:
     async def main() -> None:
-        consumer, news = Consumer(), list[KafkaNews]()
+        consumer, news = Consumer(), list[ReaderReport]()
         source = source_of(consumer, news)
         source._committed_s = source._loop.time()
         consumer.error = ValueError("no such thing")

@@ -9,11 +9,11 @@ import pytest
 
 from everbell.errors import LogBroken, LogUnavailable, LogUnusable
 from everbell.logs.local import FOLDER, LocalLog
-from everbell.logs.port import Entry, Snapshot
-from everbell.stores.rocksdb import RocksdbStore
+from everbell.logs.port import LogEntry, Snapshot
+from everbell.stores.rocksdb.store import RocksdbStore
 
 
-def test_it_lies_beside_a_store_whichever_was_first(tmp_path: Path) -> None:
+def test_the_log_lies_beside_a_store_whichever_was_first(tmp_path: Path) -> None:
     async def scenario(directory: Path) -> None:
         log = LocalLog(directory)
         store = RocksdbStore(str(directory), partitions=4)
@@ -23,16 +23,14 @@ def test_it_lies_beside_a_store_whichever_was_first(tmp_path: Path) -> None:
         # Both are found again, and neither takes the other for something foreign.
         store = RocksdbStore(str(directory), partitions=4)
         log = LocalLog(directory)
-        assert list(await log.read(0, 9)) == [Entry(1, b"x")]
+        assert list(await log.read(0, 9)) == [LogEntry(1, b"x")]
         await log.close()
         await store.close()
 
     asyncio.run(scenario(tmp_path / "new"))
 
 
-def test_a_caller_that_goes_away_leaves_files_and_memory_in_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cancelled_caller_leaves_files_and_memory_in_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, syncing, go_on = os.fsync, threading.Event(), threading.Event()
 
     def slow(fd: int) -> None:
@@ -50,10 +48,10 @@ def test_a_caller_that_goes_away_leaves_files_and_memory_in_step(
             await caller
         go_on.set()
         assert await log.append(b"two") == 2
-        assert list(await log.read(0, 9)) == [Entry(1, b"one"), Entry(2, b"two")]
+        assert list(await log.read(0, 9)) == [LogEntry(1, b"one"), LogEntry(2, b"two")]
         await log.close()
         again = LocalLog(tmp_path)
-        assert list(await again.read(0, 9)) == [Entry(1, b"one"), Entry(2, b"two")]
+        assert list(await again.read(0, 9)) == [LogEntry(1, b"one"), LogEntry(2, b"two")]
         await again.close()
 
     asyncio.run(scenario())

@@ -8,12 +8,17 @@ import pytest
 
 from everbell.errors import LogBroken, LogCorrupt, LogUnusable
 from everbell.logs.local_file import LocalFile
-from everbell.logs.port import Entry, Snapshot
+from everbell.logs.port import LogEntry, Snapshot
 
-ENTRIES = [Entry(1, b"join a"), Entry(2, b""), Entry(3, b"a command with an \xebell in it"), Entry(4, bytes(100))]
+ENTRIES = [
+    LogEntry(1, b"join a"),
+    LogEntry(2, b""),
+    LogEntry(3, b"a command with an \xebell in it"),
+    LogEntry(4, bytes(100)),
+]
 
 
-def written(folder: Path, entries: list[Entry] = ENTRIES) -> Path:
+def written(folder: Path, entries: list[LogEntry] = ENTRIES) -> Path:
     """A log with some entries, closed; returns the file of the entries."""
     file = LocalFile(folder)
     for entry in entries:
@@ -22,7 +27,7 @@ def written(folder: Path, entries: list[Entry] = ENTRIES) -> Path:
     return folder / "entries"
 
 
-def read(folder: Path) -> list[Entry]:
+def read(folder: Path) -> list[LogEntry]:
     file = LocalFile(folder)
     file.close()
     return file.entries
@@ -39,10 +44,10 @@ def test_entries_and_snapshot_come_back(tmp_path: Path) -> None:
     assert (file.trimmed, file.entries, file.snapshot) == (0, ENTRIES, None)
     file.save(Snapshot(3, b"state"))
     file.trim(2, ENTRIES[2:])
-    file.append(Entry(5, b"five"))
+    file.append(LogEntry(5, b"five"))
     file.close()
     file = LocalFile(tmp_path)
-    assert (file.trimmed, file.entries) == (2, [*ENTRIES[2:], Entry(5, b"five")])
+    assert (file.trimmed, file.entries) == (2, [*ENTRIES[2:], LogEntry(5, b"five")])
     assert file.snapshot == Snapshot(3, b"state")
     file.close()
 
@@ -55,9 +60,9 @@ def test_a_torn_tail_is_cut_off_wherever_it_was_torn(tmp_path: Path) -> None:
         path.write_bytes(whole[:length])
         file = LocalFile(tmp_path)
         assert file.entries == ENTRIES[:3]
-        file.append(Entry(4, b"another"))
+        file.append(LogEntry(4, b"another"))
         file.close()
-        assert read(tmp_path) == [*ENTRIES[:3], Entry(4, b"another")]
+        assert read(tmp_path) == [*ENTRIES[:3], LogEntry(4, b"another")]
 
 
 @pytest.mark.parametrize("junk", [bytes(4_096), b"\xff" * 30, b"\xebell" * 9])
@@ -122,7 +127,7 @@ def test_a_file_of_a_newer_version_is_not_called_damaged(tmp_path: Path) -> None
         LocalFile(tmp_path)
 
 
-def test_a_draft_that_a_crash_left_does_no_harm(tmp_path: Path) -> None:
+def test_a_temporary_file_left_by_a_crash_is_harmless(tmp_path: Path) -> None:
     written(tmp_path)
     (tmp_path / "entries.new").write_bytes(b"half of")
     (tmp_path / "snapshot.new").write_bytes(b"half of")
@@ -133,7 +138,7 @@ def test_a_draft_that_a_crash_left_does_no_harm(tmp_path: Path) -> None:
     assert read(tmp_path) == ENTRIES[2:]
 
 
-def test_only_one_can_have_it(tmp_path: Path) -> None:
+def test_only_one_process_can_open_the_log(tmp_path: Path) -> None:
     file = LocalFile(tmp_path)
     with pytest.raises(LogUnusable, match="in use"):
         LocalFile(tmp_path)
@@ -153,11 +158,11 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(os, "pwrite", half)
     with pytest.raises(OSError, match="No space"):
-        file.append(Entry(2, b"x"))
+        file.append(LogEntry(2, b"x"))
     monkeypatch.undo()
-    file.append(Entry(2, b"y"))
+    file.append(LogEntry(2, b"y"))
     file.close()
-    assert read(tmp_path) == [ENTRIES[0], Entry(2, b"y")]
+    assert read(tmp_path) == [ENTRIES[0], LogEntry(2, b"y")]
 
 
 def test_a_failed_sync_is_never_taken_for_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,5 +173,5 @@ def test_a_failed_sync_is_never_taken_for_a_full_disk(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(LogBroken):
-        file.append(Entry(1, b"x"))
+        file.append(LogEntry(1, b"x"))
     file.close()

@@ -1,4 +1,4 @@
-"""Virtual time: what the conformance suite cannot see. The rest is in `tests/conformance/test_log.py`."""
+"""The log in memory on virtual time. All other tests of it are in `tests/conformance/test_log.py`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_leases_and_waits_follow_virtual_time() -> None:
     run_virtual(main)
 
 
-def test_an_end_is_told_on_time_after_months() -> None:
+def test_the_end_of_a_lease_is_noticed_on_time_after_months() -> None:
     async def main(_: VirtualClock) -> None:
         loop = asyncio.get_running_loop()
         log = SharedLog().handle()

@@ -6,7 +6,7 @@ from everbell.logs.signal import Signal
 from everbell.testing.virtual import VirtualClock, run_virtual
 
 
-def test_everybody_who_waits_is_woken() -> None:
+def test_all_waiters_are_woken() -> None:
     async def main(_: VirtualClock) -> None:
         signal = Signal()
         waiting = [asyncio.create_task(signal.wait(signal.ticket(), 100)) for _ in range(3)]
@@ -18,7 +18,7 @@ def test_everybody_who_waits_is_woken() -> None:
     run_virtual(main)
 
 
-def test_what_was_rung_for_after_the_ticket_does_not_wait() -> None:
+def test_a_ring_after_the_ticket_ends_the_wait_at_once() -> None:
     async def main(_: VirtualClock) -> None:
         signal = Signal()
         ticket = signal.ticket()
@@ -32,7 +32,7 @@ def test_what_was_rung_for_after_the_ticket_does_not_wait() -> None:
     run_virtual(main)
 
 
-def test_who_gives_up_is_forgotten() -> None:
+def test_a_cancelled_waiter_is_forgotten() -> None:
     async def main(_: VirtualClock) -> None:
         signal = Signal()
         task = asyncio.create_task(signal.wait(signal.ticket(), 100))

@@ -1,4 +1,4 @@
-"""Which URL opens which store."""
+"""Opening stores by URL."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from everbell.errors import StoreUnusable
-from everbell.stores.memory import MemoryStore
-from everbell.stores.rocksdb import RocksdbStore
+from everbell.stores.memory.store import MemoryStore
+from everbell.stores.rocksdb.store import RocksdbStore
 from everbell.stores.url import open_store
 
 
-def test_rocksdb_lies_in_a_directory(tmp_path: Path) -> None:
+def test_a_rocksdb_url_names_a_directory(tmp_path: Path) -> None:
     store = open_store(f"rocksdb:{tmp_path}/deep/store", partitions=8)
     assert isinstance(store, RocksdbStore)
     assert store.partitions == 8
@@ -22,7 +22,7 @@ def test_rocksdb_lies_in_a_directory(tmp_path: Path) -> None:
     assert (tmp_path / "deep" / "store" / "everbell.json").exists()
 
 
-def test_memory_lies_nowhere() -> None:
+def test_a_memory_url_opens_a_store_that_cannot_be_backed_up() -> None:
     store = open_store("memory:", partitions=8)
     assert isinstance(store, MemoryStore)
     assert store.partitions == 8
@@ -31,7 +31,7 @@ def test_memory_lies_nowhere() -> None:
 
 
 @pytest.mark.parametrize("url", ["", "sqlite:x", "rocksdb", "memory", "memory:x", "./data", "ROCKSDB:x"])
-def test_whoever_asks_for_anything_else_learns_what_there_is(url: str) -> None:
+def test_an_unknown_url_is_refused_with_a_list_of_stores(url: str) -> None:
     with pytest.raises(StoreUnusable, match=r"rocksdb:PATH .* memory:"):
         open_store(url)
 
@@ -51,17 +51,17 @@ def test_postgresql_needs_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
-def test_postgresql_wants_an_address(scheme: str) -> None:
+def test_a_postgresql_url_needs_an_address(scheme: str) -> None:
     with pytest.raises(StoreUnusable, match="names no database"):
         open_store(f"{scheme}://")
 
 
-def test_a_directory_is_needed() -> None:
+def test_a_rocksdb_url_needs_a_directory() -> None:
     with pytest.raises(StoreUnusable, match="needs a directory"):
         open_store("rocksdb:")
 
 
 @pytest.mark.parametrize("partitions", [0, -1, 65_536])
-def test_the_number_of_partitions_has_bounds(tmp_path: Path, partitions: int) -> None:
+def test_the_number_of_partitions_has_limits(tmp_path: Path, partitions: int) -> None:
     with pytest.raises(StoreUnusable, match="1 to 65535 partitions"):
         open_store(f"rocksdb:{tmp_path}", partitions=partitions)

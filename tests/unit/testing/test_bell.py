@@ -24,7 +24,7 @@ async def test_days_pass_in_no_time(bell: VirtualBell) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, 1, 30, 120, 600, 3_600, 3_601, 5_400, 86_400, 259_200])
-async def test_what_is_due_at_the_end_of_an_advance_has_rung(bell: VirtualBell, seconds: int) -> None:
+async def test_an_event_due_at_the_end_of_an_advance_has_rung(bell: VirtualBell, seconds: int) -> None:
     for rounds in range(1, 5):
         await bell.schedule(rounds, to=HOOK, in_=seconds)
         await bell.advance(seconds)
@@ -70,7 +70,7 @@ async def test_recurring_events_ring_on_time(bell: VirtualBell) -> None:
         await bell.advance_to(datetime(2026, 1, 1, tzinfo=UTC))
 
 
-async def test_what_was_cancelled_does_not_ring(bell: VirtualBell) -> None:
+async def test_a_cancelled_event_does_not_ring(bell: VirtualBell) -> None:
     scheduled = await bell.schedule(1, to=HOOK, in_="1h")
     await bell.advance("59 minutes")
     await bell.cancel(scheduled.id)
@@ -80,7 +80,7 @@ async def test_what_was_cancelled_does_not_ring(bell: VirtualBell) -> None:
 
 def test_without_the_fixture_a_block_gives_the_bell_itself() -> None:
     async def main(clock: VirtualClock) -> list[object]:
-        # That a checker of types knows it for a VirtualBell is part of what is tested here.
+        # Type checkers must see a VirtualBell here; that is part of the test.
         async with VirtualBell() as bell:
             await bell.schedule(1, to=HOOK, in_="3d")
             await bell.advance("3 days")
@@ -89,7 +89,7 @@ def test_without_the_fixture_a_block_gives_the_bell_itself() -> None:
     assert run_virtual(main) == [1]
 
 
-def test_on_real_time_it_says_what_to_do() -> None:
+def test_on_real_time_the_error_recommends_the_fixture() -> None:
     async def main() -> None:
         with pytest.raises(EverbellError, match="fixture `bell`"):
             await VirtualBell().start()

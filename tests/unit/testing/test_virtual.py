@@ -1,4 +1,4 @@
-"""Virtual time: it jumps, it repeats itself, and it says when everything waits for nothing."""
+"""Virtual time: it jumps, it is repeatable, and it detects deadlocks."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_deadlock_is_an_error_and_not_a_wait() -> None:
         run_virtual(main)
 
 
-def test_what_a_program_returns_or_raises_comes_out() -> None:
+def test_results_and_exceptions_of_a_program_are_passed_on() -> None:
     async def fails(clock: VirtualClock) -> None:
         raise ValueError("oops")
 

@@ -4,8 +4,8 @@
                                                      │  effects(before, after, me)    the shell performs them, then
                                                      └─ reactions(before, after, me)  the shell appends them
 
-Every node plays the same entries, so every node has the same value at the same index, and nobody has to be asked who
-owns what. The shell that does the work is `everbell.cluster`.
+Every node plays the same entries, so every node has the same value at the same index and knows all owners without
+asking another node. The shell is `everbell.cluster`.
 """
 
 from everbell.core.cluster.apply import apply
@@ -15,17 +15,17 @@ from everbell.core.cluster.commands import (
     AcceptJoin,
     Command,
     Drain,
-    DropPolicy,
+    DropDocument,
     Forget,
-    Found,
+    FoundCluster,
     Leave,
     NotifyWatchers,
     PeerGc,
     PrepareJoin,
+    PutDocument,
     RaiseFormat,
     Release,
     Remove,
-    SetPolicy,
     SetStrategy,
     Undrain,
     decode_command,
@@ -41,10 +41,8 @@ from everbell.core.cluster.effects import (
     Joined,
     Left,
     NameTaken,
-    PolicyChanged,
     Start,
     Stop,
-    StrategyChanged,
     Unwatch,
     Watch,
     effects,
@@ -57,7 +55,7 @@ from everbell.core.cluster.value import (
     NOTHING,
     Join,
     Member,
-    Partition,
+    Placement,
     Policy,
     Transition,
     Value,
@@ -66,7 +64,6 @@ from everbell.core.cluster.value import (
     member_named,
     next_in_line,
     stand_ins,
-    value_hash,
 )
 from everbell.core.cluster.watching import report, watched, watcher_of, watches
 
@@ -81,10 +78,10 @@ __all__ = [
     "Command",
     "Drain",
     "Drained",
-    "DropPolicy",
+    "DropDocument",
     "Effect",
     "Forget",
-    "Found",
+    "FoundCluster",
     "Group",
     "Halt",
     "Inspect",
@@ -95,21 +92,19 @@ __all__ = [
     "Member",
     "NameTaken",
     "NotifyWatchers",
-    "Partition",
     "PeerGc",
     "Percentage",
+    "Placement",
     "Policy",
-    "PolicyChanged",
     "PrepareJoin",
+    "PutDocument",
     "RaiseFormat",
     "Release",
     "Remove",
-    "SetPolicy",
     "SetStrategy",
     "Start",
     "Stop",
     "Strategy",
-    "StrategyChanged",
     "Transition",
     "Undrain",
     "Unwatch",
@@ -132,7 +127,6 @@ __all__ = [
     "report",
     "slices_of",
     "stand_ins",
-    "value_hash",
     "watched",
     "watcher_of",
     "watches",

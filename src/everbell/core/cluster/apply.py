@@ -1,8 +1,9 @@
 """Playing the log: from value and command to the next value.
 
 `apply` is pure and total. A command that no longer fits (its member has left, its partition was released already) is
-ignored: the log is written by nodes that could not know what others were writing. Every entry moves the index, and
-the invariants are checked after each, in production too: a node that stops is better than two that disagree.
+ignored, because nodes append commands without knowing what others append at the same time. Every entry advances the
+index. The invariants are checked after each entry, in production too: a node that stops is better than two that
+disagree.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from everbell.core.cluster.history import noted
 from everbell.core.cluster.invariants import check, check_step
 from everbell.core.cluster.placement import settle
 from everbell.core.cluster.strategy import flaw
-from everbell.core.cluster.value import Partition, Policy, Value
+from everbell.core.cluster.value import Placement, Policy, Value
 
 PARTITIONS_MAX = 65_536
 
 
 def apply(value: Value, index: int, command: c.Command) -> Value:
-    """The value after the entry at `index`. An entry that was played already changes nothing."""
+    """The value after the entry at `index`. An entry that was played before changes nothing."""
     if index <= value.index:
         return value
     after = _changed(replace(value, index=index), command)
@@ -33,7 +34,7 @@ def apply(value: Value, index: int, command: c.Command) -> Value:
 
 
 def _changed(value: Value, command: c.Command) -> Value:  # noqa: C901 -- a closed union, told apart once
-    if isinstance(command, c.Found):
+    if isinstance(command, c.FoundCluster):
         return value if value.cluster else _found(value, command)
     if not value.cluster:
         return value
@@ -62,27 +63,27 @@ def _changed(value: Value, command: c.Command) -> Value:  # noqa: C901 -- a clos
             return _drain(value, command.name, False)
         case c.Forget():
             return _forget(value, command)
-        case c.SetPolicy():
-            return _set_policy(value, command)
-        case c.DropPolicy():
-            return _drop_policy(value, command)
+        case c.PutDocument():
+            return _put_document(value, command)
+        case c.DropDocument():
+            return _drop_document(value, command)
         case c.RaiseFormat():
             return _raise_format(value, command)
         case _ as never:
             assert_never(never)
 
 
-def _found(value: Value, command: c.Found) -> Value:
+def _found(value: Value, command: c.FoundCluster) -> Value:
     if not command.cluster or not 1 <= command.partitions <= PARTITIONS_MAX:
         return value
-    parts = (Partition(),) * command.partitions
+    parts = (Placement(),) * command.partitions
     return noted(
         replace(value, cluster=command.cluster, format=command.format, partitions=parts), "found", command.cluster
     )
 
 
 def _placed(before: Value, after: Value) -> Value:
-    """Place partitions anew if who is a member has changed."""
+    """Place partitions anew if the members have changed."""
     return after if after.members is before.members else settle(after)
 
 
@@ -129,30 +130,30 @@ def _forget(value: Value, command: c.Forget) -> Value:
     return noted(replace(value, partitions=parts), "forget", command.name)
 
 
-def _set_policy(value: Value, command: c.SetPolicy) -> Value:
+def _put_document(value: Value, command: c.PutDocument) -> Value:
     if not _is_expected(value, command):
-        return noted(value, "refuse-policy", command.tenant, "it has another version")
-    policies = {**value.policies, command.tenant: Policy(value.index, command.document)}
-    return noted(replace(value, policies=policies), "set-policy", command.tenant)
+        return noted(value, "refuse-policy", command.name, "it has another version")
+    policies = {**value.policies, command.name: Policy(value.index, command.document)}
+    return noted(replace(value, policies=policies), "set-policy", command.name)
 
 
-def _drop_policy(value: Value, command: c.DropPolicy) -> Value:
-    if command.tenant not in value.policies:
+def _drop_document(value: Value, command: c.DropDocument) -> Value:
+    if command.name not in value.policies:
         return value
     if not _is_expected(value, command):
-        return noted(value, "refuse-policy", command.tenant, "it has another version")
-    policies = {tenant: policy for tenant, policy in value.policies.items() if tenant != command.tenant}
-    return noted(replace(value, policies=policies), "drop-policy", command.tenant)
+        return noted(value, "refuse-policy", command.name, "it has another version")
+    policies = {name: policy for name, policy in value.policies.items() if name != command.name}
+    return noted(replace(value, policies=policies), "drop-policy", command.name)
 
 
-def _is_expected(value: Value, command: c.SetPolicy | c.DropPolicy) -> bool:
-    policy = value.policies.get(command.tenant)
+def _is_expected(value: Value, command: c.PutDocument | c.DropDocument) -> bool:
+    policy = value.policies.get(command.name)
     return command.expected is None or command.expected == (policy.version if policy else 0)
 
 
 def _raise_format(value: Value, command: c.RaiseFormat) -> Value:
-    everybody = (*value.members.values(), *(join.member for join in value.joins.values()))
-    newest = min((member.format for member in everybody), default=value.format)
+    members = (*value.members.values(), *(join.member for join in value.joins.values()))
+    newest = min((member.format for member in members), default=value.format)
     if not value.format < command.format <= newest:
         return value
     return noted(replace(value, format=command.format), "raise-format", str(command.format))

@@ -1,11 +1,11 @@
 """Backups: for every member that can own partitions, the member that is first in line for them.
 
-Rules, the stronger first: nobody backs up itself; nobody backs up more than two others; a backup is in another zone
-where there are zones; as many as possible back up just one; what was assigned stays. A rule gives way only when it
-cannot be kept.
+Rules, the stronger first: no member backs up itself; no member backs up more than two others; a backup is in another
+zone where zones exist; as many members as possible back up only one; existing assignments stay. A rule gives way
+only when it cannot be kept.
 
-That is a matching of wards to backups, found by augmenting paths: it begins with what was assigned before, and a pair
-changes only when some ward finds no backup otherwise.
+This is a matching of wards to backups, found by augmenting paths. It begins with the previous assignments, and a
+pair changes only when some ward finds no backup otherwise.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ WARDS_MAX = 2
 
 
 def assign_backups(value: Value) -> dict[str, str]:
-    """The backup of every member that can own partitions, by incarnation; none for one who is alone."""
+    """The backup of every member that can own partitions, by incarnation. A single member has none."""
     wards = sorted((member for member in value.members.values() if can_own(member)), key=lambda ward: ward.name)
     matching = _Matching(value.backups, {ward.incarnation: ward for ward in wards}, able(value))
     for is_allowed in (_is_elsewhere, _is_other):
         for wards_max in (1, WARDS_MAX):
             matching.extend(is_allowed, wards_max)
-    # Whoever found none has to be let in by others, even if they give up a backup in another zone for that.
+    # A ward without a backup takes the place of another, even if that one loses a backup in another zone.
     matching.relax(_is_other)
     matching.extend(_is_other, WARDS_MAX)
     matching.extend(_is_other, len(wards))
-    # Those who are about to leave are better than nobody.
+    # A member that is about to leave is better than no backup.
     matching.backups = wards
     matching.extend(_is_other, len(wards))
     return dict(sorted(matching.chosen.items()))
@@ -44,18 +44,18 @@ def _is_other(ward: Member, backup: Member) -> bool:
 
 
 class _Matching:
-    """Pairs of wards and backups, made under ever weaker rules. What a stronger rule has paired stays under it."""
+    """Pairs of wards and backups, made under ever weaker rules. A pair keeps the rule it was made under."""
 
     def __init__(self, previous: dict[str, str], wards: dict[str, Member], backups: list[Member]) -> None:
         self.wards = wards
         self.backups = backups
         self.chosen: dict[str, str] = {}
         self._previous = previous
+        # The rule under which each pair was made. A ward that gives way keeps this rule.
         self._rules: dict[str, Callable[[Member, Member], bool]] = {}
-        """The rule under which each pair was made: a ward that has to give way keeps to it."""
 
     def extend(self, is_allowed: Callable[[Member, Member], bool], wards_max: int) -> None:
-        """Find backups for all wards that have none yet, as far as that is possible."""
+        """Find backups for all wards without one, as far as possible."""
         self._retain(is_allowed, wards_max)
         for ward in self.wards.values():
             if ward.incarnation not in self.chosen:
@@ -63,7 +63,7 @@ class _Matching:
                 self._pair(ward, wards_max, set())
 
     def relax(self, is_allowed: Callable[[Member, Member], bool]) -> None:
-        """From now on pairs that give way need not keep to a stronger rule than this."""
+        """Pairs that give way need no longer keep a stronger rule than this."""
         self._rules = dict.fromkeys(self._rules, is_allowed)
 
     def _retain(self, is_allowed: Callable[[Member, Member], bool], wards_max: int) -> None:
@@ -80,7 +80,7 @@ class _Matching:
                 self._rules[ward.incarnation] = is_allowed
 
     def _pair(self, ward: Member, wards_max: int, tried: set[str]) -> bool:
-        """Give the ward a backup, moving others to other backups if need be; False if that cannot be done."""
+        """Give the ward a backup and move other wards if necessary; False if that is impossible."""
         candidates = [backup for backup in self._from(ward) if self._rules[ward.incarnation](ward, backup)]
         free = [backup for backup in candidates if len(self._wards_of(backup)) < wards_max]
         if free:
@@ -96,7 +96,7 @@ class _Matching:
         return False
 
     def _from(self, ward: Member) -> list[Member]:
-        """The backups in order of name, beginning after the ward: so the first choices of all wards differ."""
+        """The backups in order of name, beginning after the ward, so that the first choices of all wards differ."""
         return sorted(self.backups, key=lambda backup: (backup.name <= ward.name, backup.name))
 
     def _wards_of(self, backup: Member) -> list[str]:

@@ -1,7 +1,7 @@
-"""The commands of the log: a closed union. What is not in it halts the node that reads it.
+"""The commands of the log: a closed union. A node that reads any other entry halts.
 
-A command says what somebody wants or saw, not what follows from it: that is computed by `apply`. Every command can be
-appended twice without harm, because whoever appends it may not learn that it was appended.
+A command says what its author wants or saw; `apply` computes the consequences. Appending a command twice is
+harmless, because its author may not learn that the first append succeeded.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ FORMAT = 1
 
 
 class _Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="command"):
-    """Unknown fields are refused: to skip one would be to do something else than the nodes that know it."""
+    """Unknown fields are refused: a node that skipped one would diverge from the nodes that know it."""
 
 
-class Found(_Command, frozen=True, tag="found"):
+class FoundCluster(_Command, frozen=True, tag="found"):
     """The first entry of a log. Later ones are ignored, so nodes may race to write it."""
 
     cluster: str
@@ -29,7 +29,7 @@ class Found(_Command, frozen=True, tag="found"):
 
 
 class PeerGc(_Command, frozen=True, tag="peer-gc"):
-    """A process that wants to join is going to look which members are dead without anybody having said so."""
+    """A process that wants to join is about to look for dead members that no watcher has reported."""
 
     by: str
 
@@ -41,7 +41,7 @@ class PrepareJoin(_Command, frozen=True, tag="prepare-join"):
 
 
 class NotifyWatchers(_Command, frozen=True, tag="notify-watchers"):
-    """The joiner watches its target; whoever watched that one may now watch the joiner instead."""
+    """The joiner watches its target; the target's watcher may now watch the joiner instead."""
 
     joiner: str
 
@@ -60,7 +60,7 @@ class AbortJoin(_Command, frozen=True, tag="abort-join"):
 
 
 class Leave(_Command, frozen=True, tag="leave"):
-    """A member leaves. It has stopped and drained everything that it owned, and starts nothing any more."""
+    """A member leaves. It has stopped and drained all its partitions and starts none any more."""
 
     member: str
 
@@ -68,7 +68,7 @@ class Leave(_Command, frozen=True, tag="leave"):
 class Remove(_Command, frozen=True, tag="remove"):
     """The lease of a member or joiner ended: it is dead, or must act as if it were.
 
-    One command for both, because whoever saw the lease end cannot know whether an accept gets into the log first.
+    One command serves both, because the watcher cannot know whether an accept gets into the log first.
     """
 
     member: str
@@ -84,14 +84,16 @@ class Release(_Command, frozen=True, tag="release"):
 
 
 class SetStrategy(_Command, frozen=True, tag="set-strategy"):
-    """Share out the partitions in another way, or with other weights."""
+    """Change the placement strategy or its weights."""
 
     strategy: Strategy
 
 
 class Drain(_Command, frozen=True, tag="drain"):
-    """Move everything away from the member of this name, until it is undrained or gone; only if it is this incarnation,
-    where one is given: an entry may get into the log late, and is not meant for whoever has the name then.
+    """Move all partitions away from the member of this name, until it is undrained or gone.
+
+    With an incarnation, only that one is drained: an entry may get into the log late, when another process has the
+    name.
     """
 
     name: str
@@ -99,29 +101,32 @@ class Drain(_Command, frozen=True, tag="drain"):
 
 
 class Undrain(_Command, frozen=True, tag="undrain"):
-    """Let it own partitions again."""
+    """Allow the member to own partitions again."""
 
     name: str
 
 
 class Forget(_Command, frozen=True, tag="forget"):
-    """The dead member of this name is not expected back: those who stand in for it keep what they have."""
+    """The dead member of this name is not expected back: its stand-ins keep the partitions."""
 
     name: str
 
 
-class SetPolicy(_Command, frozen=True, tag="set-policy"):
-    """Write the policy of a tenant; only if its version is `expected`, where one is given (0: there is none yet)."""
+class PutDocument(_Command, frozen=True, tag="set-policy", rename={"name": "tenant"}):
+    """Write a document: a tenant's policy, an access key or a pause. With `expected`, only over that version (0: none).
 
-    tenant: str
+    The tag and the name of the field are older than keys and pauses; they are the format of the log.
+    """
+
+    name: str
     document: bytes
     expected: int | None = None
 
 
-class DropPolicy(_Command, frozen=True, tag="drop-policy"):
-    """Delete the policy of a tenant; only if its version is `expected`, where one is given."""
+class DropDocument(_Command, frozen=True, tag="drop-policy", rename={"name": "tenant"}):
+    """Delete a document. With `expected`, only that version."""
 
-    tenant: str
+    name: str
     expected: int | None = None
 
 
@@ -132,7 +137,7 @@ class RaiseFormat(_Command, frozen=True, tag="raise-format"):
 
 
 Command = (
-    Found
+    FoundCluster
     | PeerGc
     | PrepareJoin
     | NotifyWatchers
@@ -145,8 +150,8 @@ Command = (
     | Drain
     | Undrain
     | Forget
-    | SetPolicy
-    | DropPolicy
+    | PutDocument
+    | DropDocument
     | RaiseFormat
 )
 
@@ -155,12 +160,12 @@ _DECODER: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
 
 
 def encode_command(command: Command) -> bytes:
-    """The command as JSON, which people can read where the log is kept."""
+    """The command as JSON, which people can read in the log."""
     return _ENCODER.encode(command)
 
 
 def decode_command(data: bytes) -> Command:
-    """The command in an entry. Raises UnknownCommand for anything that is not exactly one of those above."""
+    """The command in an entry. Raises `UnknownCommand` for anything but exactly one of the commands above."""
     try:
         return _DECODER.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -1,7 +1,7 @@
-"""Effects: what a node has to do because of an entry that it played, as values. Only the shell does it.
+"""Effects: the actions of a node because of an entry that it played, as values. Only the shell performs them.
 
-The order is the order in which they are performed: what ends first, watching before no longer watching (so that
-nobody is unwatched in between), and starting last.
+They are performed in order: endings first, watching before unwatching (so that no member is unwatched in between),
+and starting last.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ import msgspec
 
 from everbell.core.cluster.history import latest
 from everbell.core.cluster.membership import DEPARTED, NAME_TAKEN, OLD_FORMAT, REFUSED
-from everbell.core.cluster.strategy import Strategy
-from everbell.core.cluster.value import Partition, Policy, Value
+from everbell.core.cluster.value import Placement, Value
 from everbell.core.cluster.watching import watched
 
 
 class _Effect(msgspec.Struct, frozen=True):
-    """Something to do."""
+    """An action."""
 
 
 class Halt(_Effect, frozen=True):
-    """Stop everything at once, release nothing: this incarnation is no member any more, whether it knew or not."""
+    """Stop everything at once and release nothing: this incarnation is no longer a member."""
 
     reason: str
 
@@ -32,16 +31,16 @@ class Left(_Effect, frozen=True):
 
 
 class Ceded(_Effect, frozen=True):
-    """The partition is no longer ours in this epoch. If it is still running, drop it: the store refuses its writes."""
+    """The partition is no longer ours in this epoch. If it still runs, drop it: the store refuses its writes."""
 
     partition: int
     epoch: int
 
 
 class Stop(_Effect, frozen=True):
-    """Stop the partition, let what is under way end, store it, then append a release with this epoch.
+    """Stop the partition, let attempts in flight end, store their outcomes, then append a release with this epoch.
 
-    If it was started unclean and still waits, the wait ends first: the next owner will not know of it.
+    If the partition was started unclean and still waits, the wait ends first: the next owner will not know of it.
     """
 
     partition: int
@@ -55,26 +54,29 @@ class Watch(_Effect, frozen=True):
 
 
 class Unwatch(_Effect, frozen=True):
-    """Its lease is no longer our business."""
+    """Stop watching the lease of this incarnation."""
 
     incarnation: str
 
 
 class Inspect(_Effect, frozen=True):
-    """Ask whether these leases live, append a `report` for each that does not, then try to join."""
+    """Ask whether these leases are alive, append a `report` for each that is not, then try to join."""
 
     incarnations: tuple[str, ...]
 
 
 class BackOff(_Effect, frozen=True):
-    """The join came to nothing. Wait for a random time, then append peer-gc and try again."""
+    """The join failed. Wait for a random time, then append peer-gc and try again."""
 
     reason: str
 
 
 class NameTaken(_Effect, frozen=True):
-    """Another incarnation has our name. If its lease lives longer than a lease can without being renewed, two nodes
-    are configured with one name: give up. Otherwise it is our own past: back off, clear it, try again."""
+    """Another incarnation has our name.
+
+    If its lease outlives the longest time without a renewal, two nodes are configured with one name: give up.
+    Otherwise it is our own past: back off, clear it, try again.
+    """
 
     incarnation: str
 
@@ -84,27 +86,14 @@ class Joined(_Effect, frozen=True):
 
 
 class Drained(_Effect, frozen=True):
-    """This node was told to drain, and owns nothing any more: it may leave."""
-
-
-class PolicyChanged(_Effect, frozen=True):
-    """A tenant has another policy, or none of its own any more."""
-
-    tenant: str
-    policy: Policy | None
-
-
-class StrategyChanged(_Effect, frozen=True):
-    """Another strategy: groups of tenants may have other slices."""
-
-    strategy: Strategy
+    """This node was told to drain and owns no partition any more: it may leave."""
 
 
 class Start(_Effect, frozen=True):
     """Run the partition: raise its fence to the epoch, read it, and go.
 
-    If it is not clean, its last owner died: a request of that one may still be under way, so events with keys wait for
-    one deadline of a request.
+    If it is not clean, its last owner died and may still have a request in flight, so events with keys wait for one
+    request deadline.
     """
 
     partition: int
@@ -112,32 +101,16 @@ class Start(_Effect, frozen=True):
     clean: bool
 
 
-Effect = (
-    Halt
-    | Left
-    | Ceded
-    | Stop
-    | Watch
-    | Unwatch
-    | Inspect
-    | BackOff
-    | NameTaken
-    | Joined
-    | Drained
-    | PolicyChanged
-    | StrategyChanged
-    | Start
-)
+Effect = Halt | Left | Ceded | Stop | Watch | Unwatch | Inspect | BackOff | NameTaken | Joined | Drained | Start
 
 
 def effects(before: Value, after: Value, me: str) -> tuple[Effect, ...]:
-    """What `me` has to do. To begin with a snapshot, pass NOTHING as `before`."""
+    """The effects for `me`. To begin with a snapshot, pass NOTHING as `before`."""
     return (
         *_endings(before, after, me),
         *_partitions_to_stop(before, after, me),
         *_watches(before, after, me),
         *_joining(before, after, me),
-        *_documents(before, after),
         *_partitions_to_start(before, after, me),
     )
 
@@ -171,7 +144,7 @@ def _partitions_to_start(before: Value, after: Value, me: str) -> Iterator[Effec
 
 
 def _is_held(value: Value, number: int, me: str, epoch: int) -> bool:
-    part = value.partitions[number] if value.partitions else Partition()
+    part = value.partitions[number] if value.partitions else Placement()
     return part.owner == me and part.epoch == epoch
 
 
@@ -199,15 +172,6 @@ def _joining(before: Value, after: Value, me: str) -> Iterator[Effect]:
 
 
 def is_drained(value: Value, me: str) -> bool:
-    """Whether a member was drained, and owns nothing any more."""
+    """Whether a member was drained and owns no partition any more."""
     member = value.members.get(me)
     return member is not None and member.draining and all(part.owner != me for part in value.partitions)
-
-
-def _documents(before: Value, after: Value) -> Iterator[Effect]:
-    if after.policies is not before.policies:
-        for tenant in sorted({*before.policies, *after.policies}):
-            if before.policies.get(tenant) != after.policies.get(tenant):
-                yield PolicyChanged(tenant, after.policies.get(tenant))
-    if after.strategy != before.strategy:
-        yield StrategyChanged(after.strategy)

@@ -1,7 +1,7 @@
-"""What is true of every value, and of every step from one to the next. Checked after each entry, in production too.
+"""The invariants of every value and of every step between values. Checked after each entry, in production too.
 
-A broken invariant is a bug, and the nodes that run the same code break it at the same entry. They stop, rather than
-run partitions that may have two owners.
+A broken invariant is a bug. All nodes with the same code break it at the same entry. They stop rather than run
+partitions that may have two owners.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from everbell.core.cluster.backups import WARDS_MAX
 from everbell.core.cluster.pools import able, can_own, pools
 from everbell.core.cluster.strategy import Percentage
-from everbell.core.cluster.value import DEPARTED_MAX, TRANSITIONS_MAX, Partition, Value
+from everbell.core.cluster.value import DEPARTED_MAX, TRANSITIONS_MAX, Placement, Value
 from everbell.errors import BrokenInvariant
 
 
 def check(value: Value) -> None:
-    """Raise BrokenInvariant unless everything that must hold of a value holds."""
+    """Raise `BrokenInvariant` unless all invariants of a value hold."""
     _check_ring(value)
     _check_joins(value)
     _check_owners(value)
@@ -28,7 +28,7 @@ def check(value: Value) -> None:
 
 
 def check_step(before: Value, after: Value) -> None:
-    """Raise BrokenInvariant unless one entry may lead from the one value to the other."""
+    """Raise `BrokenInvariant` unless one entry may lead from `before` to `after`."""
     _require(after.index > before.index, after, "the index grows")
     if not before.cluster:
         return
@@ -40,7 +40,7 @@ def check_step(before: Value, after: Value) -> None:
             _check_move(after, number, old, new)
 
 
-def _check_move(after: Value, number: int, old: Partition, new: Partition) -> None:
+def _check_move(after: Value, number: int, old: Placement, new: Placement) -> None:
     _require(new.epoch >= old.epoch, after, f"the epoch of partition {number} never decreases")
     if (new.owner, new.epoch) == (old.owner, old.epoch):
         _require(bool(new.to) or not old.to, after, f"the hand-over of partition {number} is not called off")
@@ -53,10 +53,10 @@ def _check_move(after: Value, number: int, old: Partition, new: Partition) -> No
 def _check_ring(value: Value) -> None:
     _require(sorted(value.ring) == sorted(value.members), value, "the ring goes once through every member")
     _require(all(key == member.incarnation for key, member in value.members.items()), value, "members have their keys")
-    _require(value.members.keys().isdisjoint(value.departed), value, "nobody comes back as the same incarnation")
-    everybody = [*value.members.values(), *(join.member for join in value.joins.values())]
-    _require(_differ(member.name for member in everybody), value, "names are unique")
-    _require(all(member.format >= value.format for member in everybody), value, "everybody understands the log")
+    _require(value.members.keys().isdisjoint(value.departed), value, "no departed incarnation comes back")
+    processes = [*value.members.values(), *(join.member for join in value.joins.values())]
+    _require(_differ(member.name for member in processes), value, "names are unique")
+    _require(all(member.format >= value.format for member in processes), value, "all processes understand the log")
 
 
 def _check_joins(value: Value) -> None:
@@ -77,7 +77,7 @@ def _check_owners(value: Value) -> None:
 
 
 def _check_balance(value: Value) -> None:
-    # The teams of the percentage strategy are not part of the value: among members that own nothing they may change.
+    # The percentage strategy's teams are not part of the value and may change among members that own nothing.
     if isinstance(value.strategy, Percentage):
         return
     counts = Counter(part.to or part.owner for part in value.partitions)
@@ -95,10 +95,10 @@ def _check_backups(value: Value) -> None:
     loads = Counter(value.backups.values())
     for ward, backup in value.backups.items():
         _require(ward != backup and backup in wards, value, f"the backup of {ward} is another member")
-    # With two for each there are places for all, unless too many drain.
+    # With two wards for each backup there is room for all, unless too many members drain.
     backups = len(able(value))
     if backups > 1 and len(wards) <= WARDS_MAX * backups:
-        _require(all(load <= WARDS_MAX for load in loads.values()), value, "nobody backs up more than two others")
+        _require(all(load <= WARDS_MAX for load in loads.values()), value, "no member backs up more than two others")
 
 
 def _differ(items: Iterable[str]) -> bool:

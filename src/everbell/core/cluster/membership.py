@@ -6,9 +6,9 @@
          ▼
       refused; it backs off for a random time, clears dead peers (peer-gc) and tries again
 
-A process that joins an empty cluster is a member at once. Otherwise it gets a target in the ring that no other joiner
-has, so that as many can join at a time as there are members and no two ever change the same link. Whatever does not
-fit the value any more is ignored.
+A process that joins an empty cluster is a member at once. Otherwise it gets a target in the ring that no other
+joiner has, so that as many can join at a time as there are members and no two ever change the same link. Commands
+that no longer fit the value are ignored.
 """
 
 from __future__ import annotations

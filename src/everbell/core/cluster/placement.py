@@ -1,12 +1,12 @@
-"""Placement: who owns which partition, computed from the value alone.
+"""Placement: which member owns which partition, computed from the value alone.
 
-- Every member of a pool gets its share by weight, rounded down or up. Whom the rounding favours is chosen so that as
-  few partitions as possible move: whoever has one too many anyhow.
-- Only partitions without a seat (their owner left, drains, or is in another pool) and those that a member has too many
-  move. That is the least that any balanced placement can do.
-- A partition that has lost its owner goes to where it belongs if its home is back, else to its owner's backup while
-  that one has room, else to whoever has most room. It never goes by way of a stand-in that would have to pass it on:
-  each move is final, and all survivors start their part at once.
+- Every member of a pool gets its share by weight, rounded down or up. Rounding favours members that have one
+  partition too many already, so that as few partitions as possible move.
+- Only partitions without a seat (their owner left, drains, or is in another pool) and the excess partitions of a
+  member move. That is the least that any balanced placement can do.
+- A partition that has lost its owner goes to its home if that is back, else to its owner's backup while that has
+  room, else to the member with most room. It never goes through an intermediate stand-in: each move is final, and
+  all survivors start their part at once.
 - A partition that has an owner is only marked (`to`); it moves when its owner has released it.
 """
 
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from everbell.core.cluster.backups import assign_backups
 from everbell.core.cluster.pools import Pool, pools, seat
-from everbell.core.cluster.value import Partition, Value
+from everbell.core.cluster.value import Placement, Value
 
 
 def settle(value: Value) -> Value:
@@ -30,7 +30,7 @@ def settle(value: Value) -> Value:
 
 
 def plan(value: Value) -> dict[int, str]:
-    """Who is to own each partition; empty if nobody can."""
+    """The intended owner of each partition; empty if no member can own one."""
     targets: dict[int, str] = {}
     for pool in pools(value):
         targets.update(_Sharing(value, pool).targets())
@@ -38,10 +38,10 @@ def plan(value: Value) -> dict[int, str]:
 
 
 def quotas(weights: dict[str, int], counts: dict[str, int], partitions: int) -> dict[str, int]:
-    """How many partitions each member is to have, its share rounded down or up, given how many it has.
+    """The number of partitions for each member, its share rounded down or up, given its current count.
 
-    As many members as possible of those that have more than their share rounded down are favoured, because each
-    of them keeps one partition that would otherwise move.
+    Rounding up favours members above their rounded-down share, because each of them keeps one partition that would
+    otherwise move.
     """
     total = sum(weights.values())
     found = {member: partitions * weight // total for member, weight in weights.items()}
@@ -55,12 +55,12 @@ def quotas(weights: dict[str, int], counts: dict[str, int], partitions: int) -> 
     return found
 
 
-def _settled(value: Value, part: Partition, target: str) -> Partition:
+def _settled(value: Value, part: Placement, target: str) -> Placement:
     if not target:
         return part if part.owner in value.members else replace(part, owner="", to="")
     if part.owner not in value.members:
         home = "" if part.clean or part.home == value.members[target].name else part.home
-        return Partition(target, value.index, "", part.clean, home)
+        return Placement(target, value.index, "", part.clean, home)
     if part.to or part.owner != target:
         return part if part.to == target else replace(part, to=target)
     return part
@@ -81,7 +81,7 @@ class _Sharing:
         self._homes = {value.members[member].name: member for member in pool.weights}
 
     def targets(self) -> dict[int, str]:
-        """Who gets what. Those who have too much give it away, then what is loose is given in order of preference."""
+        """The owners. Members with too many partitions give some away; loose ones are given by preference."""
         for member, held in self._held.items():
             excess = len(held) - self._quotas[member]
             if excess > 0:
@@ -112,6 +112,6 @@ class _Sharing:
         return True
 
     def _rooms(self) -> Iterator[str]:
-        """Each member as often as it has room, so that those with most room come first and take turns at the end."""
+        """Each member as often as it has room: those with most room come first and take turns at the end."""
         free = ((left, member) for member, room in self._room.items() for left in range(1, room + 1))
         return (member for _, member in sorted(free, key=lambda entry: -entry[0]))

@@ -1,4 +1,4 @@
-"""Pools: which members share which partitions, and with what weights. This is all that strategies differ in."""
+"""Pools: which members share which partitions, and with which weights. Strategies differ in nothing else."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 from typing import NamedTuple, assert_never
 
 from everbell.core.cluster.strategy import Balanced, Percentage, Weighted
-from everbell.core.cluster.value import Member, Partition, Value
+from everbell.core.cluster.value import Member, Placement, Value
 
 
 class Pool(NamedTuple):
@@ -19,23 +19,23 @@ class Pool(NamedTuple):
 
 
 def can_own(member: Member) -> bool:
-    """Whether partitions may be given to this member at all."""
+    """Whether this member may own partitions at all."""
     return not member.gateway
 
 
 def able(value: Value) -> list[Member]:
-    """The members that are to own partitions, by name. Those that drain do so only if there is nobody else."""
+    """The members that should own partitions, by name. Draining members count only if there are no others."""
     owners = sorted((member for member in value.members.values() if can_own(member)), key=lambda member: member.name)
     return [member for member in owners if not member.draining] or owners
 
 
-def seat(part: Partition, members: Container[str]) -> str:
-    """Where a partition is, or is on its way to if that is one of these members. Leaving it there costs nothing."""
+def seat(part: Placement, members: Container[str]) -> str:
+    """The member that has a partition, or will get it if that is one of `members`. Leaving it there costs nothing."""
     return part.to if part.to in members else part.owner
 
 
 def pools(value: Value) -> list[Pool]:
-    """The pools of the present strategy; none if nobody can own partitions."""
+    """The pools of the current strategy; none if no member can own partitions."""
     members = able(value)
     if not members:
         return []
@@ -57,7 +57,7 @@ def _by_capacity(members: Sequence[Member], weights: dict[str, int]) -> dict[str
 
 
 def _by_percentage(value: Value, strategy: Percentage, members: list[Member]) -> list[Pool]:
-    # A group whose only member has no capacity would be served by nobody, or by one who should own nothing.
+    # Otherwise a group could have only members without capacity, which should own nothing.
     members = [member for member in members if member.capacity > 0] or members
     slices: list[Sequence[int]] = [range(group.first, group.first + group.count) for group in strategy.groups]
     percents = [group.percent for group in strategy.groups]
@@ -74,7 +74,7 @@ def _by_percentage(value: Value, strategy: Percentage, members: list[Member]) ->
 
 
 def _sizes(percents: list[int], members: int) -> list[int]:
-    """How many members each percentage comes to: at least one, the others one by one to whoever lacks most."""
+    """The number of members for each percentage: at least one, the others one by one to the group that lacks most."""
     sizes = [1] * len(percents)
     for _ in range(members - len(sizes)):
         lacking = [percent * members - 100 * size for percent, size in zip(percents, sizes, strict=True)]

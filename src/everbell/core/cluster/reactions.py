@@ -1,7 +1,7 @@
 """Reactions: the commands that a node appends because of an entry that it played.
 
-Pure, like everything here. What the value cannot know is which leases have ended; whoever performs the effects of the
-entry first (and so tries to watch whom it has to watch) knows, and passes that in.
+The value does not contain which leases have ended. The caller performs the effects of the entry first, learns of ended
+leases when it begins to watch them, and passes them in.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from everbell.core.cluster.watching import report, watched, watcher_of
 
 
 def reactions(before: Value, after: Value, me: str, dead: Set[str] = frozenset()) -> tuple[Command, ...]:
-    """What `me` has to append after an entry, once the effects of that entry have been performed.
+    """The commands that `me` has to append after an entry, once the effects of that entry have been performed.
 
-    `dead` are the incarnations whose leases are known to have ended: of those that `me` watches from now on, they are
-    reported, and no joiner among them is accepted. To react to a snapshot, pass NOTHING as `before`.
+    `dead` are incarnations with leases that are known to have ended. `me` reports those that it watches from now on,
+    and accepts no joiner among them. To react to a snapshot, pass NOTHING as `before`.
     """
     already = watched(before, me)
     newly = [incarnation for incarnation in watched(after, me) if incarnation not in already]

@@ -1,7 +1,7 @@
 """Strategies: how the partitions are shared out, as plain values that travel in the log.
 
-A strategy says which members share which partitions, and with what weights. What follows from that (who owns what) is
-computed in `placement`, the same on every node.
+A strategy says which members share which partitions, and with which weights. `placement` computes the owners from
+it, the same on every node.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Weighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="wei
 class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tenants that have a slice of the partitions, and `percent` of the members to serve it, to themselves.
 
-    The slice is `count` partitions from `first` on. It is named by whoever makes the group and not derived from
+    The slice is `count` partitions from `first` on. The operator names it; it is not derived from
     `percent`, because stored events stay in the partition that their key was hashed to: the percentage of a group may
     change at any time, its slice only while its tenants have no events.
     """
@@ -61,7 +61,7 @@ def slices_of(strategy: Strategy) -> dict[str, tuple[int, int]]:
 
 
 def flaw(strategy: Strategy, partitions: int) -> str:
-    """What is wrong with the strategy for a cluster with so many partitions; empty when nothing is."""
+    """The reason why the strategy is invalid for a cluster with `partitions` partitions; empty if it is valid."""
     match strategy:
         case Weighted():
             if any(not 0 <= weight <= WEIGHT_MAX for weight in strategy.weights.values()):

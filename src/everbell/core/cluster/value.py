@@ -1,13 +1,12 @@
 """The cluster as a value: everything that nodes must agree on, and nothing else.
 
-Playing the log yields this value; it is the same on every node at every index. So it has no clock, no randomness and no
-order but the log's. Members are known by incarnation, a token made at every start of a process: a node that was
-removed and comes back is somebody else, with the same name.
+Playing the log yields this value; it is the same on every node at every index. So it has no clock, no randomness and
+no order but the log's. Members are known by incarnation, a token made at every start of a process: a node that was
+removed and comes back is a new member with the same name.
 """
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Literal
 
 import msgspec
@@ -26,16 +25,16 @@ class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Unique among living members; chosen by the operator, the same after a restart."""
     incarnation: str
     addresses: tuple[str, ...] = ()
-    """Where other nodes reach it."""
+    """The addresses for other nodes."""
     zone: str = ""
     capacity: int = 1
     """Its weight: a member of capacity 2 owns twice as many partitions as one of capacity 1."""
     gateway: bool = False
-    """It takes requests and owns no partitions."""
+    """A gateway accepts requests and owns no partitions."""
     format: int = 1
-    """The newest format of the log that it understands."""
+    """The newest format of the log that the member understands."""
     draining: bool = False
-    """It is to own no partitions as soon as others have taken them over."""
+    """The member should own no partitions as soon as others have taken them over."""
 
 
 class Join(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,36 +42,38 @@ class Join(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     member: Member
     target: str
-    """The member that it will watch. Whoever watches that one now will watch the newcomer instead."""
+    """The member that the joiner will watch. The target's present watcher will watch the joiner instead."""
     phase: Literal["prepared", "notified"] = "prepared"
 
 
-class Partition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Who runs a partition, and who is to run it next."""
+class Placement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The present and the next owner of a partition."""
 
     owner: str = ""
-    """The incarnation that may change its state; empty when nobody may."""
+    """The incarnation that may change the partition's state; empty if none may."""
     epoch: int = 0
-    """The index of the entry that gave it to its owner (to the last one, when there is none now). It fences writes."""
+    """The index of the entry that gave the partition to its (present or last) owner. It fences writes."""
     to: str = ""
-    """While it is handed over: who gets it when the owner has stopped, drained and released it. That may be the owner
-    itself again, if the reason to move went away: a hand-over that was begun is never called off, so that an owner
-    who was told to stop need not wonder whether it may go on."""
+    """During a hand-over: the incarnation that gets the partition when the owner has stopped, drained and released it.
+
+    It may be the owner itself, if the reason to move went away: a hand-over is never called off, so that an owner
+    that was told to stop need not ask whether it may go on.
+    """
     clean: bool = True
-    """Whether the owner before this one released it. If not, that one may have had requests under way."""
+    """Whether the previous owner released the partition. If not, that owner may have had requests in flight."""
     home: str = ""
-    """The name of the dead member for whom the owner stands in."""
+    """The name of the dead member for which the owner stands in."""
 
     @property
     def state(self) -> Literal["owned", "moving", "unowned"]:
-        """One word for people."""
+        """The state in one word, for people."""
         if not self.owner:
             return "unowned"
         return "moving" if self.to else "owned"
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The policy of a tenant: a document that the cluster keeps and does not read."""
+    """A versioned document that the cluster keeps and does not read: a tenant's policy, an access key or a pause."""
 
     version: int
     """The index of the entry that wrote it."""
@@ -80,19 +81,19 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Transition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What an entry did, for people who ask what happened."""
+    """The result of an entry, for people."""
 
     index: int
     kind: str
     what: str
-    """The incarnation, partition or tenant that it happened to."""
+    """The incarnation, partition or tenant that changed."""
     reason: str = ""
     by: str = ""
-    """The incarnation that caused it or stands in its way."""
+    """The incarnation that caused the change or prevents it."""
 
 
 class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All that nodes agree on. Never change what is in its dicts: make another value."""
+    """Everything that nodes agree on. Never change its dicts: make another value."""
 
     index: int = 0
     """The last entry that was played."""
@@ -100,17 +101,17 @@ class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The id of the cluster; empty until it is founded."""
     format: int = 0
     """The format of the log: members that do not understand it are kept out."""
-    partitions: tuple[Partition, ...] = ()
+    partitions: tuple[Placement, ...] = ()
     members: dict[str, Member] = {}
     ring: tuple[str, ...] = ()
-    """Each member watches the one after it, the last one the first."""
+    """Each member watches the next one, the last member the first."""
     joins: dict[str, Join] = {}
     backups: dict[str, str] = {}
-    """For each member that can own partitions, who is first in line for them; absent where there is nobody."""
+    """For each member that can own partitions, the member that is first in line for them, if any."""
     strategy: Strategy = Weighted()
     policies: dict[str, Policy] = {}
     departed: tuple[str, ...] = ()
-    """The last incarnations that left or were removed. They never come back, only their names do."""
+    """The last incarnations that left or were removed. An incarnation never comes back, only its name does."""
     transitions: tuple[Transition, ...] = ()
 
 
@@ -127,7 +128,7 @@ def encode_value(value: Value) -> bytes:
 
 
 def decode_value(data: bytes) -> Value:
-    """The value in a snapshot. Raises UnknownSnapshot if it cannot be understood completely."""
+    """The value in a snapshot. Raises `UnknownSnapshot` if this version does not understand all of it."""
     try:
         return _DECODER.decode(data)
     except msgspec.MsgspecError as error:
@@ -135,11 +136,6 @@ def decode_value(data: bytes) -> Value:
             f"The snapshot of the cluster cannot be read ({error}). If a newer version of Everbell wrote it, "
             "upgrade this node; it must not go on with half of what the others know."
         ) from error
-
-
-def value_hash(value: Value) -> str:
-    """A fingerprint that is equal on all nodes that have played the same entries."""
-    return sha256(_ENCODER.encode(value)).hexdigest()
 
 
 def member_named(value: Value, name: str) -> Member | None:
@@ -151,7 +147,7 @@ def member_named(value: Value, name: str) -> Member | None:
 
 
 def next_in_line(value: Value, partition: int) -> tuple[str, ...]:
-    """The members next in line for a partition: its owner's backup, the backup of that one, and so on."""
+    """The members next in line for a partition: its owner's backup, that member's backup, and so on."""
     owner = value.partitions[partition].owner
     line: list[str] = []
     heir = value.backups.get(owner, "")
@@ -162,7 +158,7 @@ def next_in_line(value: Value, partition: int) -> tuple[str, ...]:
 
 
 def stand_ins(value: Value) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Who stands in for whom: dead member's name, stand-in's name, partitions."""
+    """Stand-ins: the dead member's name, the stand-in's name, the partitions."""
     at_work: dict[str, dict[str, tuple[int, ...]]] = {}
     for number, partition in enumerate(value.partitions):
         if partition.home and partition.owner:

@@ -1,4 +1,4 @@
-"""The cluster as people and programs see it: the value, and what one node knows about its own place in it."""
+"""The cluster as people and programs see it: the value, and one node's own place in it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class MemberView(Struct, frozen=True, omit_defaults=True):
     gateway: bool = False
     watches: str | None = None
     backup: str | None = None
-    """Who is first in line for what it owns."""
+    """The member that is first in line for its partitions."""
 
 
 class PartitionView(Struct, frozen=True, omit_defaults=True):
-    """Who runs a partition."""
+    """The owner and the next owners of a partition."""
 
     partition: int
     state: str
@@ -48,7 +48,7 @@ class PartitionView(Struct, frozen=True, omit_defaults=True):
 
 
 class StandInView(Struct, frozen=True):
-    """Somebody runs the partitions of a dead node, which gets them back when it returns."""
+    """A node runs the partitions of a dead node, which gets them back when it returns."""
 
     dead: str
     by: str
@@ -56,7 +56,7 @@ class StandInView(Struct, frozen=True):
 
 
 class TransitionView(Struct, frozen=True, omit_defaults=True):
-    """What an entry of the log did."""
+    """The result of an entry of the log."""
 
     index: int
     kind: str
@@ -73,7 +73,7 @@ class ClusterView(Struct, frozen=True):
     cluster: str
     """A fingerprint of its id, which itself is a secret of its nodes."""
     node: str
-    """Who answers."""
+    """The name of the answering node."""
     incarnation: str
     log_index: int
     log_lag_ms: int
@@ -130,7 +130,7 @@ def view_of(
             TransitionView(
                 entry.index,
                 entry.kind,
-                # The id of the cluster is what nodes know each other by: it is for nobody else.
+                # The id of the cluster is a secret that nodes share, so users see its fingerprint.
                 fingerprint(value) if entry.what == value.cluster else entry.what,
                 entry.reason,
                 entry.by,
@@ -143,7 +143,7 @@ def view_of(
 
 
 def fingerprint(value: Value) -> str:
-    """A short name of the cluster that gives nothing away."""
+    """A short name of the cluster that does not reveal its id."""
     return sha256(b"cluster\0" + value.cluster.encode()).hexdigest()[:12]
 
 

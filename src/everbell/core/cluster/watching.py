@@ -1,12 +1,11 @@
-"""Who watches whom.
+"""The watches between members.
 
-Members form a ring: each watches the lease of the one after it. When that one dies, its watcher says so, and from the
-value that follows the watcher sees that it now watches the one after: the gap is closed, with no talk about who does
-it.
+Members form a ring: each watches the lease of the next one. When a lease ends, its watcher appends a removal. In the
+value that follows, the watcher watches the member after the removed one: the gap is closed without any negotiation.
 
-While a process joins, its fate hangs on two members: its target, and the one that watches the target and has to accept
-it. So the joiner watches both. And that one watches the joiner from the first phase on: a joiner that died would
-otherwise keep its target taken for ever. Thus every phase ends even if all others in it die.
+A join depends on two members: the joiner's target, and the target's watcher, which has to accept the join. So the
+joiner watches both. That watcher watches the joiner from the first phase on, because a dead joiner would otherwise
+keep its target reserved for ever. Thus every phase ends even if all others in it die.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from everbell.core.cluster.value import Value
 
 
 def watches(value: Value, member: str) -> str:
-    """The member after this one in the ring, which it watches; itself when it is alone."""
+    """The next member in the ring, which this one watches; itself if it is alone."""
     return value.ring[(value.ring.index(member) + 1) % len(value.ring)]
 
 
 def watcher_of(value: Value, member: str) -> str:
-    """The member before this one in the ring, which watches it; itself when it is alone."""
+    """The previous member in the ring, which watches this one; itself if it is alone."""
     return value.ring[value.ring.index(member) - 1]
 
 
 def watched(value: Value, me: str) -> tuple[str, ...]:
-    """The incarnations whose leases `me` has to watch, as a member or as a joiner."""
+    """The incarnations with leases that `me` has to watch, as a member or as a joiner."""
     if me in value.members:
         target = watches(value, me)
         joiners = [joiner for joiner, join in value.joins.items() if join.target == target]
@@ -38,5 +37,5 @@ def watched(value: Value, me: str) -> tuple[str, ...]:
 
 
 def report(me: str, incarnation: str) -> Command:
-    """What is appended about an incarnation whose lease has ended, be it a member or a joiner."""
+    """The command to append when the lease of a member or joiner has ended."""
     return Remove(incarnation, by=me)

@@ -10,9 +10,9 @@ from everbell.core.cluster import (
     Balanced,
     Command,
     Drain,
-    DropPolicy,
+    DropDocument,
     Forget,
-    Found,
+    FoundCluster,
     Group,
     Leave,
     Member,
@@ -20,10 +20,10 @@ from everbell.core.cluster import (
     PeerGc,
     Percentage,
     PrepareJoin,
+    PutDocument,
     RaiseFormat,
     Release,
     Remove,
-    SetPolicy,
     SetStrategy,
     Undrain,
     Weighted,
@@ -51,7 +51,7 @@ strategies = (
     | st.builds(Percentage, st.lists(groups, max_size=2).map(tuple))
 )
 commands: st.SearchStrategy[Command] = st.one_of(
-    st.builds(Found, st.sampled_from(["", "x"]), small, st.integers(0, 2)),
+    st.builds(FoundCluster, st.sampled_from(["", "x"]), small, st.integers(0, 2)),
     st.builds(PeerGc, incarnations),
     st.builds(PrepareJoin, members),
     st.builds(PrepareJoin, members),
@@ -65,7 +65,7 @@ commands: st.SearchStrategy[Command] = st.one_of(
     st.builds(Drain, names),
     st.builds(Undrain, names),
     st.builds(Forget, names),
-    st.builds(SetPolicy, names, st.binary(max_size=4), versions),
-    st.builds(DropPolicy, names, versions),
+    st.builds(PutDocument, names, st.binary(max_size=4), versions),
+    st.builds(DropDocument, names, versions),
     st.builds(RaiseFormat, small),
 )

@@ -1,8 +1,8 @@
-"""A stage for the cluster value: peers with a queue each, one log, leases, and nobody who sleeps.
+"""A stage for the cluster value: peers with a queue each, one log, leases, and no sleeping.
 
-It does what the shell does with effects and reactions, as plainly as possible: a peer plays entries at its own pace,
-and what it wants to append waits in its queue until somebody says that it is appended now. On the way it checks what no
-single value can show: that all peers have the same value at the same index, and that no partition runs twice.
+It treats effects and reactions as the shell does, as plainly as possible: a peer plays entries at its own pace,
+and its commands wait in its queue until the test appends them. On the way it checks two rules that no single value
+can show: that all peers have the same value at the same index, and that no partition runs twice.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from everbell.core.cluster import (
     encode_command,
     reactions,
     report,
-    value_hash,
 )
+from tests.value_hash import value_hash
 
 
 class Peer:
-    """One process: what it knows, what it runs, and what it wants to append."""
+    """One process: its value, its partitions, and its pending commands."""
 
     def __init__(self, member: Member) -> None:
         self.member = member
@@ -65,7 +65,7 @@ class Peer:
 
 
 class Stage:
-    """All peers, the log between them, and whose lease has ended."""
+    """All peers, the log between them, and the ended leases."""
 
     def __init__(self, start: Value = NOTHING) -> None:
         self.start = start
@@ -94,10 +94,10 @@ class Stage:
         return peer.value.index < self.start.index + len(self.log)
 
     def play(self, peer: Peer) -> tuple[tuple[Effect, ...], tuple[Command, ...]]:
-        """Let the peer play the next entry; returns what it did and what it wants to append because of it."""
+        """Let the peer play the next entry; returns its effects and reactions."""
         before = peer.value
-        # Peers share what one of them has computed from the very same value, to save time. One that began with a
-        # snapshot has a value of its own, and computes for itself.
+        # Peers share results that one of them computed from the very same value, to save time. A peer that began
+        # with a snapshot has its own value, and computes for itself.
         source, after = self._played.get(before.index, (None, NOTHING))
         if source is not before:
             index = before.index + 1
@@ -108,7 +108,7 @@ class Stage:
         return self._see(peer, before, after)
 
     def end_lease(self, incarnation: str) -> dict[str, Command]:
-        """The lease of a process ends; returns what its watchers want to append."""
+        """End the lease of a process; returns the commands of its watchers."""
         self.ended.add(incarnation)
         told = {peer.me: report(peer.me, incarnation) for peer in self.alive if incarnation in peer.watching}
         for me, command in told.items():
@@ -116,14 +116,14 @@ class Stage:
         return told
 
     def leave(self, peer: Peer) -> None:
-        """Stop and drain everything, then say so."""
+        """Stop and drain all partitions, then append a leave."""
         peer.is_leaving = True
         peer.running.clear()
         peer.stopping.clear()
         peer.queue.append(Leave(peer.me))
 
     def release(self, peer: Peer) -> Command:
-        """What was stopped is drained: say so."""
+        """Release the partitions that were stopped and drained."""
         command = Release(peer.me, dict(peer.stopping))
         peer.stopping.clear()
         peer.queue.append(command)

@@ -1,22 +1,22 @@
-"""Plays a scenario file and tells what happens, in the words of the file itself.
+"""Plays a scenario file and writes down the results, in the words of the file itself.
 
-A line that begins with `>` is what somebody does; the indented lines under it are what follows, for every peer:
+A line that begins with `>` is an action; the indented lines under it are its results for every peer:
 
     > cluster a b c, 6 partitions, log at 5      a cluster that has settled, with the ring a→b→c→a
     > starts d                                   a process that wants to join: it first clears dead peers
     > d sends prepare-join                       skip that, and join at once
-    > dying d sends prepare-join                 the same, and its lease ends before anybody plays that
-    > next d                                     what d wants to append is appended, and everybody plays it
-    > dies c                                     its lease ends, and whoever watches it is told
-    > dies unseen c                              its lease ends, and nobody is told
+    > dying d sends prepare-join                 the same, and its lease ends before any peer plays that
+    > next d                                     the next command of d is appended, and all peers play it
+    > dies c                                     its lease ends, and its watchers notice
+    > dies unseen c                              its lease ends, and no watcher notices
     > dies holding its lease c                   it is dead, but its lease lives on
     > lease ends c                               until now
     > retries d                                  d has backed off, and tries to join again
-    > released b                                 b has drained what it was told to stop
-    > run                                        whatever anybody wants is appended, in turn, until nobody wants more
+    > released b                                 b has drained the partitions it had to stop
+    > run                                        all pending commands are appended, in turn, until none is left
 
 `b2` is a process with the name `b` that was started again. Ring: `a→b→a`. Partitions: `0:a` is owned by a, `0:a>d` is
-being handed over to d, `0:a(b)` is owned by a, who stands in for b.
+being handed over to d, `0:a(b)` is owned by a, which stands in for b.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from everbell.core.cluster import (
     Command,
     Drain,
     Effect,
-    Found,
+    FoundCluster,
     Group,
     Halt,
     Inspect,
@@ -51,7 +51,6 @@ from everbell.core.cluster import (
     SetStrategy,
     Start,
     Stop,
-    StrategyChanged,
     Undrain,
     Unwatch,
     Value,
@@ -66,13 +65,13 @@ ENTRIES_MAX = 200
 
 
 class Storyteller:
-    """One scenario being told."""
+    """One scenario being played."""
 
     def __init__(self) -> None:
         self.stage = Stage()
 
     def tell(self, text: str) -> str:
-        """The whole scenario again, with what really happened under each line that says what somebody does."""
+        """The whole scenario again, with the actual results under each action."""
         told: list[str] = []
         for line in text.splitlines():
             if line.startswith("> "):
@@ -122,7 +121,7 @@ class Storyteller:
                 yield f"{me} wants {_phrase(command)}"
 
     def _cluster(self, names: list[str], partitions: int, index: int) -> Iterator[str]:
-        founded = apply(NOTHING, 1, Found("scenario", partitions))
+        founded = apply(NOTHING, 1, FoundCluster("scenario", partitions))
         members = {name: _member(name) for name in names}
         self.stage.start = settle(replace(founded, index=index, members=members, ring=tuple(names)))
         for member in members.values():
@@ -165,7 +164,7 @@ def _member(incarnation: str) -> Member:
 
 
 def _command_of(words: list[str]) -> Command:
-    """What an operator asks for."""
+    """The command of an operator."""
     match words:
         case ["drain", name]:
             return Drain(name)
@@ -179,7 +178,7 @@ def _command_of(words: list[str]) -> Command:
 
 
 def _phrase(command: Command) -> str:
-    """A command in a few words: its name, and whom it is about."""
+    """A command in a few words: its name and its subject."""
     kind = re.sub(r"(?<=.)([A-Z])", r"-\1", type(command).__name__).lower()
     match command:
         case NotifyWatchers(joiner) | AcceptJoin(joiner) | AbortJoin(joiner):
@@ -198,7 +197,7 @@ def _phrase(command: Command) -> str:
 
 
 def _deeds(effects: tuple[Effect, ...]) -> Iterator[str]:
-    """Effects in a few words; what happens to several partitions at once in one phrase."""
+    """Effects in a few words; one phrase for the same effect on several partitions."""
     phrases: dict[str, list[int]] = {}
     for effect in effects:
         match effect:
@@ -218,8 +217,6 @@ def _deeds(effects: tuple[Effect, ...]) -> Iterator[str]:
                 phrases[f"{'halts' if isinstance(effect, Halt) else 'backs off'} ({reason})"] = []
             case NameTaken(incarnation):
                 phrases[f"finds its name taken by {incarnation}"] = []
-            case StrategyChanged():
-                phrases["sees another strategy"] = []
             case _:
                 phrases[f"has {type(effect).__name__.lower()}"] = []
     return (phrase.replace("@", _listed(partitions)) for phrase, partitions in phrases.items())

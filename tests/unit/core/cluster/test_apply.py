@@ -15,17 +15,17 @@ from everbell.core.cluster import (
     AbortJoin,
     Command,
     Drain,
-    DropPolicy,
-    Found,
+    DropDocument,
+    FoundCluster,
     Leave,
     Member,
     Percentage,
     Policy,
     PrepareJoin,
+    PutDocument,
     RaiseFormat,
     Release,
     Remove,
-    SetPolicy,
     Value,
     apply,
     decode_command,
@@ -34,11 +34,11 @@ from everbell.core.cluster import (
     encode_command,
     encode_value,
     reactions,
-    value_hash,
 )
 from everbell.core.cluster.value import DEPARTED_MAX, TRANSITIONS_MAX
 from tests.unit.core.cluster.any_command import commands
 from tests.unit.core.cluster.towns import after, founded, joined, owners, rested, town
+from tests.value_hash import value_hash
 
 ROOT = Path(__file__).parents[4]
 GOLDEN = Path(__file__).with_name("golden_log.txt")
@@ -58,21 +58,23 @@ def test_any_commands_in_any_order_are_played_and_reacted_to(entries: list[Comma
 
 
 @given(st.lists(commands, max_size=20), st.data())
-def test_a_command_that_was_appended_twice_does_what_it_did_once(entries: list[Command], data: st.DataObject) -> None:
+def test_a_command_appended_twice_has_the_effect_of_one(entries: list[Command], data: st.DataObject) -> None:
     value = after(founded(6), *entries)
     command = data.draw(commands)
 
     once = after(value, command)
     twice = after(once, command)
 
-    if not isinstance(command, SetPolicy):
+    if not isinstance(command, PutDocument):
         assert (twice.members, twice.ring, twice.joins) == (once.members, once.ring, once.joins)
         assert owners(twice) == owners(once)
         assert twice.policies == once.policies
 
 
 def test_the_first_found_counts() -> None:
-    value = after(NOTHING, Drain("a"), Found("", 8), Found("x", 0), Found("one", 8), Found("two", 9))
+    value = after(
+        NOTHING, Drain("a"), FoundCluster("", 8), FoundCluster("x", 0), FoundCluster("one", 8), FoundCluster("two", 9)
+    )
 
     assert (value.cluster, len(value.partitions), value.format, value.index) == ("one", 8, 1, 5)
 
@@ -89,7 +91,7 @@ def test_an_epoch_is_the_index_of_the_entry_that_gave_the_partition() -> None:
     assert {value.partitions[number].epoch for number in moving} == {value.index}
 
 
-def test_a_release_counts_only_from_the_owner_in_its_epoch_when_it_was_told_to() -> None:
+def test_a_release_counts_only_from_the_owner_in_its_epoch_during_a_hand_over() -> None:
     value = joined(town("a", 4), Member("b", "b"))
     [moving, _] = [number for number, part in enumerate(value.partitions) if part.to]
     [staying, _] = [number for number, part in enumerate(value.partitions) if not part.to]
@@ -142,18 +144,18 @@ def test_a_name_in_use_is_found_out() -> None:
 
 
 def test_policies_have_versions() -> None:
-    value = after(founded(), SetPolicy("t", b"1", expected=0))
+    value = after(founded(), PutDocument("t", b"1", expected=0))
     version = value.index
     assert value.policies == {"t": Policy(version, b"1")}
 
-    stale = after(value, SetPolicy("t", b"2", expected=version + 7), DropPolicy("t", expected=0))
+    stale = after(value, PutDocument("t", b"2", expected=version + 7), DropDocument("t", expected=0))
     assert stale.policies == value.policies
-    changed = after(value, SetPolicy("t", b"2", expected=version))
+    changed = after(value, PutDocument("t", b"2", expected=version))
     assert changed.policies["t"] == Policy(changed.index, b"2")
-    assert after(changed, DropPolicy("t", expected=changed.index)).policies == {}
+    assert after(changed, DropDocument("t", expected=changed.index)).policies == {}
 
 
-def test_the_format_is_raised_only_when_everybody_understands_it() -> None:
+def test_the_format_is_raised_only_when_all_processes_understand_it() -> None:
     new, old = Member("new", "new", format=3), Member("old", "old", format=2)
     value = joined(after(founded(), PrepareJoin(new)), old)
 
@@ -218,7 +220,7 @@ def seen(entries: list[str]) -> set[object]:
     return {decode_command(entry.encode()).__struct_config__.tag for entry in entries}
 
 
-def test_equal_values_have_equal_hashes_and_others_have_others() -> None:
+def test_equal_values_and_only_they_have_equal_hashes() -> None:
     values: list[Value] = [town("ab", 4), town("abc", 4), town("ab", 5)]
 
     assert len({value_hash(value) for value in values}) == 3

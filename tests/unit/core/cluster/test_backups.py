@@ -45,14 +45,14 @@ def test_as_many_as_possible_are_backed_up_in_another_zone(value: Value) -> None
 
 
 @given(unsettled(members_max=10, partitions_max=1))
-def test_what_is_assigned_stays(value: Value) -> None:
+def test_assignments_stay(value: Value) -> None:
     assigned = replace(value, backups=assign_backups(value))
 
     assert assign_backups(assigned) == assigned.backups
 
 
 @given(st.integers(2, 14))
-def test_without_zones_everybody_backs_up_one(members: int) -> None:
+def test_without_zones_every_member_backs_up_one(members: int) -> None:
     value = town(NAMES[:members], 1)
 
     assert sorted(value.backups.values()) == sorted(value.members)

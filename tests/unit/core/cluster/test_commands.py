@@ -1,4 +1,4 @@
-"""Commands as they stand in the log, and what is none."""
+"""Commands as they are stored in the log, and entries that are not commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.core.cluster.towns import town
 
 
 @given(commands)
-def test_what_is_written_is_read(command: Command) -> None:
+def test_a_written_command_is_read_back(command: Command) -> None:
     assert decode_command(encode_command(command)) == command
 
 
@@ -59,7 +59,7 @@ def test_people_can_read_them() -> None:
         b'{"command": "leave", "member": "a"} {}',
     ],
 )
-def test_what_is_not_understood_completely_halts(data: bytes) -> None:
+def test_an_entry_that_is_not_fully_understood_halts_the_node(data: bytes) -> None:
     with pytest.raises(UnknownCommand, match="upgrade this node"):
         decode_command(data)
 

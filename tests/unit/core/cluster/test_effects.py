@@ -1,4 +1,4 @@
-"""Effects and reactions: what each node has to do, and what it has to say."""
+"""Effects and reactions: the actions of each node, and the commands it appends."""
 
 from __future__ import annotations
 
@@ -20,16 +20,13 @@ from everbell.core.cluster import (
     NameTaken,
     NotifyWatchers,
     PeerGc,
-    Policy,
-    PolicyChanged,
     PrepareJoin,
+    PutDocument,
     Release,
     Remove,
-    SetPolicy,
     SetStrategy,
     Start,
     Stop,
-    StrategyChanged,
     Unwatch,
     Value,
     Watch,
@@ -48,7 +45,7 @@ d = Member("d", "d")
 
 
 def done(value: Value, command: Command, me: str) -> tuple[Effect, ...]:
-    """What `me` has to do because of the next entry."""
+    """The effects of the next entry for `me`."""
     return effects(value, apply(value, value.index + 1, command), me)
 
 
@@ -59,14 +56,12 @@ def test_the_first_member_starts_everything() -> None:
 
 
 def test_a_snapshot_is_begun_with_like_a_log() -> None:
-    value = after(town("ab", 2), SetPolicy("t", b"1"), SetStrategy(Weighted({"a": 1})))
+    value = after(town("ab", 2), PutDocument("t", b"1"), SetStrategy(Weighted({"a": 1})))
     [mine] = [number for number, part in enumerate(value.partitions) if part.owner == "a"]
 
     assert effects(NOTHING, value, "a") == (
         Watch("b"),
         Joined(),
-        PolicyChanged("t", Policy(value.index - 1, b"1")),
-        StrategyChanged(Weighted({"a": 1})),
         Start(mine, value.partitions[mine].epoch, True),
     )
 
@@ -79,7 +74,7 @@ def test_a_snapshot_in_which_partitions_are_on_their_way_out() -> None:
     assert Start(moving, 2, True) not in effects(NOTHING, value, "a")
 
 
-def test_a_jump_over_many_entries_is_seen_as_what_it_comes_to() -> None:
+def test_effects_over_many_entries_are_those_of_the_last_value() -> None:
     before = town("ab", 4)
     [first, second] = [number for number, part in enumerate(before.partitions) if part.owner == "a"]
     later = rested(after(rested(after(before, Drain("a"))), Leave("b")))
@@ -107,7 +102,7 @@ def test_a_hand_over_is_stopped_then_started() -> None:
     assert done(value, release, "d") == (Start(moving, value.index + 1, True),)
 
 
-def test_a_drained_node_is_told_once() -> None:
+def test_a_node_is_drained_once() -> None:
     value = after(town("ab", 2), Drain("a"))
     [moving] = [number for number, part in enumerate(value.partitions) if part.to]
     release = Release("a", {moving: value.partitions[moving].epoch})
@@ -117,7 +112,7 @@ def test_a_drained_node_is_told_once() -> None:
     assert Drained() not in done(after(value, release), PeerGc("x"), "a")
 
 
-def test_a_joiner_inspects_everybody_else() -> None:
+def test_a_joiner_inspects_all_others() -> None:
     value = after(town("ab", 2), PrepareJoin(Member("c", "c")))
 
     assert done(value, PeerGc("d"), "d") == (Inspect(("a", "b", "c")),)
@@ -137,13 +132,6 @@ def test_why_a_join_came_to_nothing() -> None:
     assert done(newer, PrepareJoin(d), "d") == (Halt("it does not understand the format of the log"),)
 
 
-def test_policies_and_strategies_are_told_to_everybody() -> None:
-    value = after(town("a", 1), SetPolicy("t", b"1"))
-
-    assert done(value, SetPolicy("t", b"2"), "a") == (PolicyChanged("t", Policy(value.index + 1, b"2")),)
-    assert done(value, SetStrategy(Weighted({"a": 2})), "somebody") == (StrategyChanged(Weighted({"a": 2})),)
-
-
 def test_the_ring_is_walked_both_ways() -> None:
     value = town("abc", 3)
 
@@ -151,7 +139,7 @@ def test_the_ring_is_walked_both_ways() -> None:
         assert watcher_of(value, watches(value, member)) == member
 
 
-def test_a_joiner_and_its_watcher_say_what_comes_next() -> None:
+def test_a_joiner_and_its_watcher_append_the_next_phase() -> None:
     before = town("abc", 3)
     prepared = after(before, PrepareJoin(d))
     target = prepared.joins["d"].target
@@ -174,7 +162,7 @@ def test_the_dead_are_reported_and_not_accepted() -> None:
     assert reactions(prepared, after(prepared, NotifyWatchers("d")), watcher, {"d"}) == ()
 
 
-def test_a_node_that_begins_with_a_snapshot_says_again_what_may_not_have_been_heard() -> None:
+def test_a_node_that_begins_with_a_snapshot_repeats_its_reactions() -> None:
     prepared = after(town("abc", 3), PrepareJoin(d))
     notified = after(prepared, NotifyWatchers("d"))
 

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, the cluster comes to rest, and is whole when it does."""
+"""After any events in any order, the cluster comes to rest, and is whole when it does."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from everbell.core.cluster import (
     decode_command,
     decode_value,
     encode_value,
-    value_hash,
     watched,
 )
 from tests.unit.core.cluster.weather import Weather, changeable, hostile_to_joiners
+from tests.value_hash import value_hash
 
 seeds = st.integers(0, 2**32)
 # Each of these plays two lives of a cluster, so a third of the usual number is as much work.
@@ -24,7 +24,7 @@ fewer = settings(max_examples=settings().max_examples // 3)
 
 
 @given(seeds, st.integers(1, 40))
-def test_it_comes_to_rest_and_is_whole(seed: int, events: int) -> None:
+def test_the_cluster_comes_to_rest_and_is_complete(seed: int, events: int) -> None:
     check_rest(changeable(seed, events))
 
 
@@ -84,7 +84,7 @@ def test_all_leave_and_come_back(seed: int, peers: int) -> None:
 
 
 @given(seeds, st.integers(1, 40), st.floats(0, 1))
-def test_a_snapshot_and_the_rest_are_as_good_as_the_whole_log(seed: int, events: int, place: float) -> None:
+def test_a_snapshot_and_later_entries_equal_the_whole_log(seed: int, events: int, place: float) -> None:
     log = changeable(seed, events).stage.log
     cut = int(place * len(log))
 
@@ -102,7 +102,7 @@ def play(value: Value, log: list[bytes]) -> Value:
 
 
 def check_rest(weather: Weather) -> None:
-    """Everybody who lives is a member and knows everything; every partition runs, once, where the value says."""
+    """Every live process is a member and has played the whole log; every partition runs once, on its owner."""
     alive = weather.stage.alive
     if not alive:
         return

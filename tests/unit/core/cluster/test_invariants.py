@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from everbell.core.cluster import Member, Partition, PrepareJoin, Transition, Value, check, check_step
+from everbell.core.cluster import Member, Placement, PrepareJoin, Transition, Value, check, check_step
 from everbell.core.cluster.value import DEPARTED_MAX, TRANSITIONS_MAX
 from everbell.errors import BrokenInvariant
 from tests.unit.core.cluster.towns import after, joined, town
@@ -25,8 +25,8 @@ def with_partition(value: Value, **fields: object) -> Value:
         (replace(SOUND, ring=("a", "b", "c", "g", "g")), "the ring goes once through every member"),
         (replace(SOUND, members={**SOUND.members, "a": Member("a", "b")}), "members have their keys"),
         (replace(SOUND, members={**SOUND.members, "a": Member("b", "a")}), "names are unique"),
-        (replace(SOUND, departed=("a",)), "nobody comes back"),
-        (replace(SOUND, format=2), "everybody understands the log"),
+        (replace(SOUND, departed=("a",)), "no departed incarnation comes back"),
+        (replace(SOUND, format=2), "all processes understand the log"),
         (replace(JOINING, joins={"a": JOINING.joins["d"]}), "a joiner is no member"),
         (replace(JOINING, joins={"d": replace(JOINING.joins["d"], target="x")}), "a target is a member"),
         (
@@ -46,14 +46,14 @@ def with_partition(value: Value, **fields: object) -> Value:
         (replace(SOUND, departed=("x",) * (DEPARTED_MAX + 1)), "the list of the departed is bounded"),
     ],
 )
-def test_what_must_not_be_is_found(broken: Value, rule: str) -> None:
+def test_a_broken_invariant_is_found(broken: Value, rule: str) -> None:
     check(SOUND)
     check(JOINING)
     with pytest.raises(BrokenInvariant, match=rule):
         check(broken)
 
 
-def test_nobody_backs_up_three_when_two_would_do() -> None:
+def test_no_member_backs_up_three_when_two_are_enough() -> None:
     value = town("abcd", 8)
 
     with pytest.raises(BrokenInvariant, match="more than two"):
@@ -79,7 +79,7 @@ OTHER = next(member for member in "abc" if member != SOUND.partitions[0].owner)
         (SOUND, SOUND, "the index grows"),
         (SOUND, replace(NEXT, cluster="other"), "keeps its id"),
         (SOUND, replace(NEXT, format=0), "the format never goes back"),
-        (SOUND, replace(NEXT, partitions=(Partition(),)), "the number of partitions is fixed"),
+        (SOUND, replace(NEXT, partitions=(Placement(),)), "the number of partitions is fixed"),
         (SOUND, with_partition(NEXT, epoch=EPOCH - 1), "never decreases"),
         (SOUND, with_partition(NEXT, owner=OTHER), "is the index of its entry"),
         (SOUND, with_partition(NEXT, owner=OTHER, epoch=NEXT.index), "was not taken from an owner that has it"),

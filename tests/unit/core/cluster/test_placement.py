@@ -94,7 +94,7 @@ def test_a_percentage_is_that_of_the_members(percent: int, members: int) -> None
 
 
 @given(unsettled(), st.sampled_from([Balanced(), Weighted(), Percentage((Group("g", 40, 0, 1),))]))
-def test_what_is_settled_stays_settled(value: Value, strategy: Strategy) -> None:
+def test_a_settled_placement_stays(value: Value, strategy: Strategy) -> None:
     once = settle(replace(value, strategy=strategy))
 
     check(once)
@@ -113,7 +113,7 @@ def test_a_newcomer_gets_its_share_and_nothing_else_moves(members: int, partitio
 
 
 @given(st.integers(2, 12), st.integers(1, 64), st.booleans(), st.data())
-def test_only_what_has_lost_its_owner_moves(members: int, partitions: int, dead: bool, data: st.DataObject) -> None:
+def test_only_partitions_without_an_owner_move(members: int, partitions: int, dead: bool, data: st.DataObject) -> None:
     before = town(NAMES[:members], partitions)
     gone = data.draw(st.sampled_from(NAMES[:members]))
 
@@ -137,7 +137,7 @@ def test_a_backup_is_the_first_to_take_over(members: int, partitions: int, data:
     assert taken in (min(room, counts[gone]), min(max(0, room - 1), counts[gone]))
 
 
-def test_a_member_that_comes_back_gets_back_what_was_its_own() -> None:
+def test_a_returning_member_gets_its_partitions_back() -> None:
     before = town("abcd", 64)
 
     lost = after(before, Remove("b", by="a"))
@@ -171,7 +171,7 @@ def test_draining_moves_everything_away_and_nothing_else() -> None:
     assert owners(rested(after(value, Undrain("b")))).count("b") == 16
 
 
-def test_when_all_drain_somebody_has_to_own_partitions() -> None:
+def test_draining_members_own_partitions_if_all_drain() -> None:
     value = rested(after(town("ab", 8), Drain("a"), Drain("b")))
 
     assert Counter(owners(value)) == {"a": 4, "b": 4}
@@ -198,11 +198,11 @@ def test_capacity_counts_and_a_weight_of_the_strategy_beats_it() -> None:
     assert Counter(owners(after(value, SetStrategy(Balanced())))) == {"a": 4, "b": 4, "c": 4}
 
 
-def test_when_nobody_has_weight_all_are_equal() -> None:
+def test_members_are_equal_if_none_has_weight() -> None:
     assert Counter(owners(after(town("ab", 8), SetStrategy(Weighted({"a": 0, "b": 0}))))) == {"a": 4, "b": 4}
 
 
-def test_rounding_favours_whoever_has_more_already() -> None:
+def test_rounding_favours_members_that_have_more_already() -> None:
     assert quotas({"a": 1, "b": 1}, {"a": 1, "b": 2}, 3) == {"a": 1, "b": 2}
     assert quotas({"a": 1, "b": 1}, {"a": 2, "b": 1}, 3) == {"a": 2, "b": 1}
 

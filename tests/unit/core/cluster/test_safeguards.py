@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 from msgspec.structs import replace
 
-from everbell.core.cluster import Inspect, Partition, PrepareJoin, Value, membership, placement, reactions, watching
+from everbell.core.cluster import Inspect, Placement, PrepareJoin, Value, membership, placement, reactions, watching
 from everbell.errors import BrokenInvariant
 from tests.unit.core.cluster import stage
 from tests.unit.core.cluster.test_interleavings import check_rest
@@ -61,8 +61,8 @@ def joiners_inspect_nobody(patch: pytest.MonkeyPatch) -> None:
 
 
 def partitions_move_without_being_released(patch: pytest.MonkeyPatch) -> None:
-    def settled(value: Value, part: Partition, target: str) -> Partition:
-        return Partition(target, value.index) if target and target != part.owner else part
+    def settled(value: Value, part: Placement, target: str) -> Placement:
+        return Placement(target, value.index) if target and target != part.owner else part
 
     patch.setattr(placement, "_settled", settled)
 

@@ -1,6 +1,6 @@
-"""Scenarios with golden traces: each file in `scenarios/` tells a story, and the story must come out as it is told.
+"""Scenarios with golden traces: each file in `scenarios/` is a story with its expected outcome.
 
-To write the outcome of a new or changed story, run with `EVERBELL_RETELL=1`, and read what it says before it is kept.
+To write the outcome of a new or changed story, run with `EVERBELL_RETELL=1`, and read the outcome before you keep it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SCENARIOS = sorted(Path(__file__).with_name("scenarios").glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_the_story_comes_out_as_it_is_told(path: Path) -> None:
+def test_a_scenario_has_its_golden_trace(path: Path) -> None:
     told = Storyteller().tell(path.read_text())
 
     if os.environ.get("EVERBELL_RETELL"):

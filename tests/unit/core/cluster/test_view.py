@@ -8,7 +8,7 @@ from everbell.core.cluster import (
     NOTHING,
     Command,
     Drain,
-    Found,
+    FoundCluster,
     Member,
     PrepareJoin,
     Release,
@@ -31,7 +31,7 @@ def played(*commands: Command) -> Value:
 
 def joined(*names: str) -> list[Command]:
     """The commands by which nodes come in, one after the other."""
-    commands: list[Command] = [Found(SECRET, 6)]
+    commands: list[Command] = [FoundCluster(SECRET, 6)]
     for name in names:
         member = Member(name, f"{name}/x", (f"{name}:1", f"http://{name}:2"), zone=f"zone of {name}")
         commands += [PrepareJoin(member), NotifyWatchers(f"{name}/x"), AcceptJoin(f"{name}/x")]
@@ -39,7 +39,7 @@ def joined(*names: str) -> list[Command]:
 
 
 def released(value: Value) -> list[Command]:
-    """Everybody lets go of what is to move."""
+    """All owners release the partitions that have to move."""
     owners = sorted({part.owner for part in value.partitions if part.to})
     return [
         Release(owner, {n: part.epoch for n, part in enumerate(value.partitions) if part.owner == owner and part.to})
@@ -56,14 +56,14 @@ def two() -> Value:
     return played(*commands, *released(played(*commands)))
 
 
-def test_members_are_shown_by_name_with_what_they_own() -> None:
+def test_members_are_shown_by_name_with_their_partitions() -> None:
     a, b = seen(two()).members
     assert (a.name, a.incarnation, a.state, a.partitions) == ("a", "a/x", "member", 3)
     assert (b.name, b.watches, b.backup, b.zone) == ("b", "a", "a", "zone of b")
     assert b.addresses == ("b:1", "http://b:2")
 
 
-def test_whoever_answers_says_what_it_knows_of_itself() -> None:
+def test_the_answering_node_describes_itself() -> None:
     view = seen(two(), "b/x", "b")
     assert (view.node, view.incarnation, view.log_lag_ms, view.lease_left_ms) == ("b", "b/x", 3, 900)
     assert view.log_index == two().index
@@ -94,7 +94,7 @@ def test_a_node_that_is_to_own_nothing_is_draining() -> None:
     assert [member.state for member in seen(value).members] == ["member", "draining"]
 
 
-def test_stand_ins_name_whom_they_stand_in_for() -> None:
+def test_a_stand_in_names_the_dead_node() -> None:
     value = apply(two(), two().index + 1, Remove("b/x", by="a/x", reason="its lease ended"))
     view = seen(value)
     [stand_in] = view.stand_ins
@@ -104,13 +104,13 @@ def test_stand_ins_name_whom_they_stand_in_for() -> None:
     assert view.members[0].watches is None
 
 
-def test_what_happened_is_told_with_the_time_where_that_is_known() -> None:
+def test_transitions_are_shown_with_their_times_if_known() -> None:
     last, *_ = reversed(seen(two()).transitions)
     assert (last.kind, last.what, last.at) == ("release", "a/x", "2026-01-01T00:00:00.000Z")
     assert seen(two()).transitions[0].at is None
 
 
-def test_nobody_learns_the_id_of_the_cluster() -> None:
+def test_the_view_hides_the_id_of_the_cluster() -> None:
     value = two()
     text = msgspec.json.encode(seen(value)).decode()
     assert fingerprint(value) in text

@@ -11,10 +11,10 @@ from everbell.core.cluster import (
     NOTHING,
     AcceptJoin,
     Command,
-    Found,
+    FoundCluster,
     Member,
     NotifyWatchers,
-    Partition,
+    Placement,
     PrepareJoin,
     Release,
     Value,
@@ -25,7 +25,7 @@ NAMES = "abcdefghijklmnop"
 
 
 def founded(partitions: int = 8) -> Value:
-    return apply(NOTHING, 1, Found("town", partitions))
+    return apply(NOTHING, 1, FoundCluster("town", partitions))
 
 
 def after(value: Value, *commands: Command) -> Value:
@@ -42,7 +42,7 @@ def joined(value: Value, member: Member) -> Value:
 
 
 def rested(value: Value) -> Value:
-    """The value after everything that is handed over has been released."""
+    """The value after all partitions that move have been released."""
     for owner in list(value.members):
         epochs = {n: part.epoch for n, part in enumerate(value.partitions) if part.owner == owner and part.to}
         if epochs:
@@ -59,13 +59,13 @@ def town(names: Sequence[str] = "abc", partitions: int = 8) -> Value:
 
 
 def owners(value: Value) -> list[str]:
-    """Where every partition is, or is going to."""
+    """The present or next owner of every partition."""
     return [part.to or part.owner for part in value.partitions]
 
 
 @st.composite
 def unsettled(draw: st.DrawFn, members_max: int = 5, partitions_max: int = 20) -> Value:
-    """A cluster in which partitions lie anywhere: with members of any weight, or with nobody."""
+    """A cluster in which partitions lie anywhere: with members of any weight, or unowned."""
     names = NAMES[: draw(st.integers(1, members_max))]
     members = {
         name: Member(
@@ -80,5 +80,5 @@ def unsettled(draw: st.DrawFn, members_max: int = 5, partitions_max: int = 20) -
     }
     able = [name for name in names if not members[name].gateway]
     places = st.sampled_from(["", *able])
-    parts = [Partition(draw(places), epoch=1) for _ in range(draw(st.integers(1, partitions_max)))]
+    parts = [Placement(draw(places), epoch=1) for _ in range(draw(st.integers(1, partitions_max)))]
     return replace(founded(len(parts)), index=10, members=members, ring=tuple(names), partitions=tuple(parts))

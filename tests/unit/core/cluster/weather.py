@@ -1,8 +1,8 @@
-"""Random interleavings: whose queue is appended from next, who plays on, who dies, all picked by one seed.
+"""Random interleavings: one seed picks which peer appends, plays or dies next.
 
-Peers differ in speed by up to a hundred times, because uniformly random picks hide what only a laggard sees. What a
-process had sent before it died may still get into the log, any time later; entries are repeated; leases of the dead
-end late. In the end nothing more goes wrong, and everything that is still to be done is done.
+Peers differ in speed by up to a hundred times, because uniformly random picks hide faults that only slow peers meet.
+Commands of a dead process may still get into the log, any time later; entries are repeated; leases of the dead end
+late. In the end no more faults happen, and all remaining work is done.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from everbell.core.cluster import (
     Balanced,
     Command,
     Drain,
-    Found,
+    FoundCluster,
     Group,
     Member,
     Percentage,
@@ -46,17 +46,17 @@ class Weather:
     def __init__(self, seed: int, events: int, names: str = "abcdefg") -> None:
         self.random = Random(seed)
         self.stage = Stage()
-        self.stage.append(Found("cluster", PARTITIONS))
+        self.stage.append(FoundCluster("cluster", PARTITIONS))
         self._events = events
         self._names = names
         self._speeds: dict[str, float] = {}
         self._leases: list[str] = []
-        """Of processes that have died, whose leases still live."""
+        """Dead processes with live leases."""
         self._late: list[Command] = []
         """Commands of processes that have died, which may still get into the log."""
 
     def run(self) -> None:
-        """Until nobody has anything to do. That this ends at all is what is tested first."""
+        """Run until no peer has anything to do. The first thing under test is that this ends."""
         while self.step():
             assert len(self.stage.log) < ENTRIES_MAX, "livelock"
 
@@ -108,7 +108,7 @@ class Weather:
         pick()
 
     def start(self) -> Peer | None:
-        """A process starts, of a name that is free or whose process has died; from a snapshot, if it happens so."""
+        """Start a process with a free name or the name of a dead process, sometimes from a snapshot."""
         free = [name for name in self._names if all(peer.member.name != name for peer in self.stage.alive)]
         if not free:
             return None
@@ -166,7 +166,7 @@ def changeable(seed: int, events: int) -> Weather:
 
 
 def hostile_to_joiners(seed: int, events: int) -> Weather:
-    """Some settle; then others come, and die on their way in, together with some whom they need."""
+    """Some processes join; then others start and die while they join, together with some that they need."""
     weather = Weather(seed, 0)
     for _ in range(1 + events % 4):
         weather.start()

@@ -1,0 +1,207 @@
+"""The HTTP API: finds the route of a request, calls its handler, and turns errors into problems.
+
+A path is split before it is decoded, so that an id may contain a slash. Two patterns may match one path
+(`events/batch` and `events/{id}`). Then each handles its own methods, so an event may have the id "batch".
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Collection
+from functools import cached_property, lru_cache, partial
+from typing import Any
+from urllib.parse import unquote
+
+from everbell.api.access_keys import KeysApi
+from everbell.api.audit import AuditLog
+from everbell.api.authorizer import Authorizer
+from everbell.api.batches import BatchApi
+from everbell.api.cluster import ClusterApi
+from everbell.api.dead import DeadApi
+from everbell.api.events import EventsApi
+from everbell.api.forecast import ForecastApi
+from everbell.api.keys import LinesApi
+from everbell.api.openapi import openapi
+from everbell.api.pauses import PausesApi
+from everbell.api.queues import QueuesApi
+from everbell.api.recurrence import RecurrenceApi
+from everbell.api.route import Access, Handle, Resource, Route
+from everbell.api.search import SearchApi
+from everbell.api.system import SystemApi
+from everbell.api.tenants import TenantsApi
+from everbell.clock import Clock
+from everbell.core.health import Health
+from everbell.core.request import Ask
+from everbell.core.tenant import Tenants, check_tenant_name
+from everbell.edge.drafting import Edge
+from everbell.errors import EverbellError, Forbidden, NotFound
+from everbell.http.message import LATER, HttpRequest, HttpResponse
+from everbell.http.problem import WrongMethod, problem_of
+from everbell.links.port import PoliciesPort
+
+RESOURCES: tuple[type[Resource], ...] = (
+    EventsApi,
+    RecurrenceApi,
+    BatchApi,
+    SearchApi,
+    DeadApi,
+    LinesApi,
+    ForecastApi,
+    QueuesApi,
+    ClusterApi,
+    KeysApi,
+    TenantsApi,
+    PausesApi,
+    SystemApi,
+)
+ROUTES = tuple(route for resource in RESOURCES for route in resource.declared)
+"""Every route of a server that has everything, without instances."""
+
+TAGS = {resource.tag: resource.__doc__ or "" for resource in RESOURCES}
+
+_PATHS_KEPT = 1_024
+
+_Matches = dict[str, tuple[Handle, tuple[str, ...], Access, str | None, Route]]
+"""By method: the handler, the parameters in the path, the access required, the tenant in the path, and the route."""
+
+
+class Api:
+    """The handler of an HTTP server. `allows_handlers` says that the process of the engine has handlers; `kafka` names
+    the Kafka clusters that the engine reaches.
+
+    Without an `authorizer`, every request is allowed. Without `cluster`, `keys` or `policies`, their routes do not
+    exist. `backups` and `pauses` say whether `ask` answers requests about them.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        tenants: Tenants,
+        clock: Clock,
+        health: Callable[[], Health],
+        metrics: Callable[[], str],
+        *,
+        backups: bool = False,
+        cluster: ClusterApi | None = None,
+        keys: KeysApi | None = None,
+        policies: PoliciesPort | None = None,
+        pauses: bool = False,
+        authorizer: Authorizer | None = None,
+        audit: AuditLog | None = None,
+        allows_handlers: bool = False,
+        kafka: Collection[str] = frozenset(),
+    ) -> None:
+        edge = Edge(tenants, clock, allows_handlers=allows_handlers, kafka=kafka)
+        resources: tuple[Resource | None, ...] = (
+            EventsApi(ask, edge),
+            RecurrenceApi(ask, edge),
+            BatchApi(ask, edge),
+            SearchApi(ask, edge),
+            DeadApi(ask),
+            LinesApi(ask),
+            ForecastApi(ask, clock),
+            QueuesApi(ask),
+            cluster,
+            keys,
+            None if policies is None else TenantsApi(policies, tenants, ask, pauses=pauses),
+            PausesApi(ask, clock) if pauses else None,
+            SystemApi(health, metrics, lambda: self.document, ask if backups else None),
+        )
+        self.routes = tuple(route for resource in resources if resource is not None for route in resource.routes)
+        self._authorizer = authorizer or Authorizer()
+        self._audit = audit or AuditLog("off", "", clock)
+        self._patterns = [
+            (route.path.split("/"), route, _in_turn(route, self._audit.watching(route, _safe(route.handle))))
+            for route in self.routes
+        ]
+        # Clients use the same few paths again and again. The cache is bounded because a client may make up others.
+        self._match: Callable[[str], _Matches] = lru_cache(maxsize=_PATHS_KEPT)(self._find_match)
+
+    def __call__(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
+        """The response to a request, or a future of it."""
+        try:
+            matches = self._match(request.raw_path)
+            match = matches.get(request.method)
+            if match is None:
+                raise WrongMethod(request.method, ", ".join(sorted(matches)))
+            handle, parameters, access, tenant, route = match
+            try:
+                request.who = self._authorizer.admit(request, access, tenant)
+            except Forbidden as refused:
+                self._note_refusal(refused, route, request, parameters)
+                raise
+            if access == "work":
+                request.is_void = partial(self._authorizer.shuts_out, request, access, tenant)
+            return handle(request, *parameters)
+        except EverbellError as error:
+            return problem_of(error)
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """The OpenAPI description of the routes."""
+        return openapi(self.routes, TAGS)
+
+    def _note_refusal(
+        self, refused: Forbidden, route: Route, request: HttpRequest, parameters: tuple[str, ...]
+    ) -> None:
+        request.who = refused.who
+        if self._audit.covers(route):
+            self._audit.note(route, request, parameters, refused.status)
+
+    def _find_match(self, raw_path: str) -> _Matches:
+        segments = raw_path.split("/")
+        matches: _Matches = {}
+        for pattern, route, handle in self._patterns:
+            parameters = _parameters(pattern, segments)
+            if parameters is not None:
+                tenant = parameters[0] if "{tenant}" in pattern else None
+                matches[route.method] = (handle, parameters, route.access, tenant, route)
+                if route.method == "GET":
+                    matches["HEAD"] = matches["GET"]
+        if not matches:
+            raise NotFound(f"there is nothing at {unquote(raw_path)[:128]!r}; /docs lists all paths")
+        return matches
+
+
+def _parameters(pattern: list[str], segments: list[str]) -> tuple[str, ...] | None:
+    """The values of a pattern's parameters in a path; None when the path does not match the pattern."""
+    if len(pattern) != len(segments):
+        return None
+    parameters = []
+    for wanted, segment in zip(pattern, segments, strict=True):
+        if wanted[:1] == "{" and segment:
+            parameters.append(unquote(segment))
+        elif wanted != segment:
+            return None
+    if "{tenant}" in pattern:
+        check_tenant_name(parameters[0])
+    return tuple(parameters)
+
+
+def _in_turn(route: Route, handle: Handle) -> Handle:
+    """The handler, called for a large response only when all earlier responses were sent.
+
+    Otherwise a client that pipelines requests and reads nothing would make the server build many large responses.
+    """
+    if not route.large:
+        return handle
+
+    def answer(request: HttpRequest, *parameters: str) -> HttpResponse | Awaitable[HttpResponse]:
+        return LATER if request.is_behind else handle(request, *parameters)
+
+    return answer
+
+
+def _safe(handle: Handle) -> Handle:
+    """The handler, with errors raised in its coroutine turned into problems, too."""
+    if not inspect.iscoroutinefunction(handle):
+        return handle
+
+    async def answer(request: HttpRequest, *parameters: str) -> HttpResponse:
+        try:
+            response: HttpResponse = await handle(request, *parameters)
+        except EverbellError as error:
+            return problem_of(error)
+        return response
+
+    return answer

@@ -1,0 +1,126 @@
+"""Dead events over HTTP: find, discard and redrive them.
+
+Events are redriven at once or at a rate. The rate is kept by spreading their due times: nothing has to stay in memory,
+and a restart does not change the rate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from everbell.api.route import TENANT, Resource, ResponseKind, Route
+from everbell.api.search import (
+    CANCELLED,
+    FOUND,
+    CancelQuery,
+    PageQuery,
+    Selection,
+    SkippedError,
+    cancel_found,
+    find_page,
+    selection,
+    skipped,
+)
+from everbell.api.views import json_response
+from everbell.core.request import Ask
+from everbell.core.spec import Name
+from everbell.edge.bodies import Body, read_query
+from everbell.edge.drafting import check_id
+from everbell.engine.bulk import spread
+from everbell.engine.requests import Redrive, RedriveMatching
+from everbell.engine.seen import Seen
+from everbell.errors import InvalidInput
+from everbell.http.message import HttpRequest, HttpResponse
+
+DEAD = TENANT + "/dead"
+REDRIVE_IDS_MAX = 1_000
+
+
+class RedriveSpec(Selection, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The dead events to redrive: some `ids`, or `all`, alone or with a selection."""
+
+    ids: Annotated[list[Name], Meta(min_length=1, max_length=REDRIVE_IDS_MAX)] | UnsetType = UNSET
+    all: bool = False
+    rate: Annotated[float, Meta(gt=0, le=1_000_000, description="events per second, the first at once")] | None = None
+
+
+class RedrivenView(Struct, frozen=True):
+    """How many events got a new set of attempts, and why others did not."""
+
+    redriven: int
+    errors: list[SkippedError]
+
+
+class DeadApi(Resource, tag="dead events"):
+    """Events that used up their attempts, or were refused."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._specs = Body(RedriveSpec)
+
+    @Route(
+        "GET",
+        DEAD,
+        "Find dead events",
+        (FOUND,),
+        access="read",
+        query=PageQuery,
+        large=True,
+        no_command="everbell list --status dead finds them",
+    )
+    async def find_dead(self, request: HttpRequest, tenant: str) -> HttpResponse:
+        """Each comes with the reason and its attempts. Follow the cursor until there is none."""
+        return await find_page(self._ask, tenant, read_query(request, PageQuery), "dead")
+
+    @Route(
+        "DELETE",
+        DEAD,
+        "Discard all dead events that match",
+        (CANCELLED,),
+        access="schedule",
+        problems=(507,),
+        query=CancelQuery,
+    )
+    async def discard_dead(self, request: HttpRequest, tenant: str) -> HttpResponse:
+        """They are cancelled. With a limit, one page is discarded."""
+        query = read_query(request, CancelQuery)
+        return await cancel_found(self._ask, request, query, selection(tenant, "dead", query))
+
+    @Route(
+        "POST",
+        DEAD + "/redrive",
+        "Give dead events a new set of attempts",
+        (ResponseKind(200, "the events are scheduled again", RedrivenView),),
+        access="schedule",
+        problems=(507,),
+        body=RedriveSpec,
+        example={"all": True, "tag": "checkout", "rate": 50},
+    )
+    async def redrive_dead(self, request: HttpRequest, tenant: str) -> HttpResponse:
+        """Name some `ids`, or give `all`, alone or with a selection. A `rate` spreads them over time."""
+        spec = self._specs.read(request)
+        request.subject = "all" if spec.ids is UNSET else " ".join(spec.ids)
+        if spec.ids is UNSET:
+            if not spec.all:
+                raise InvalidInput('give ids, or "all": true, alone or narrowed down by key, tag and so on', "ids")
+            redriven = await self._ask(RedriveMatching(selection(tenant, "dead", spec), spec.rate))
+            return json_response(RedrivenView(redriven, []))
+        if spec.all or not spec.is_empty:
+            raise InvalidInput("give either ids or all, not both; key, tag and so on go with all", "ids")
+        return await self._redrive_each(tenant, [check_id(name) for name in dict.fromkeys(spec.ids)], spec.rate)
+
+    async def _redrive_each(self, tenant: str, ids: Sequence[str], rate: float | None) -> HttpResponse:
+        # Concurrent calls share the store's writes.
+        delay_ms = spread(rate)
+        calls = [self._ask(Redrive(tenant, event_id, delay_ms())) for event_id in ids]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        errors = [
+            skipped(event_id, result)
+            for event_id, result in zip(ids, results, strict=True)
+            if not isinstance(result, Seen)
+        ]
+        return json_response(RedrivenView(len(ids) - len(errors), errors))

@@ -1,0 +1,1 @@
+"""From bytes to checked values: shared by HTTP and Kafka."""

@@ -1,0 +1,154 @@
+"""Reading a batch: lines of JSON or one array. Each event is accepted or rejected on its own.
+
+Valid events are decoded many in one call, which is several times faster than one by one. Only if that fails is each
+decoded alone, to find the invalid ones. Sixteen megabytes of `{}` would become a gigabyte of objects. So lines are
+decoded some at a time, and decoding stops when there are too many. An array can only be decoded as a whole, so its
+braces and commas are counted first: every event has a brace, and events are separated by commas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from everbell.core.spec import EventSpec, PlainSpec
+from everbell.edge.bodies import Body, unreadable
+from everbell.errors import InvalidInput, TooLarge
+
+# The number of bytes of a batch of lines that are decoded at a time.
+_LINES_BYTES = 32 * 1024
+# The same for simple events: usually all of them together have no more braces than one event may have.
+_PLAIN_BYTES = 16 * 1024
+# This many times the limit is decoded in one call. Events beyond the limit are found afterwards.
+_SLACK = 8
+
+_specs = Body(EventSpec)
+_lines_of_specs = msgspec.json.Decoder(EventSpec).decode_lines
+_lines_of_plain = msgspec.json.Decoder(PlainSpec).decode_lines
+_array_of_specs = msgspec.json.Decoder(list[EventSpec]).decode
+_array_of_texts = msgspec.json.Decoder(list[Raw]).decode
+
+Read = Sequence[EventSpec | InvalidInput]
+
+
+class NotPlain(Exception):
+    """The batch has events that are invalid, or not simple."""
+
+
+def read_batch(body: bytes, events_max: int) -> Read:
+    """The events of a batch, in order, each decoded or with its error."""
+    is_array = body.lstrip()[:1] == b"["
+    try:
+        read = _read_array(body, events_max) if is_array else _read_lines(body, events_max)
+    except (msgspec.DecodeError, RecursionError) as error:
+        # Each invalid line has its own error. An array that cannot be split into elements is invalid as a whole.
+        raise unreadable(error, list[EventSpec]) from None
+    if not read:
+        raise InvalidInput("the batch is empty; send an event a line, or an array of events")
+    if len(read) > events_max:
+        raise _too_many(events_max)
+    return read
+
+
+def read_plain(body: bytes) -> Iterator[tuple[bytes, Sequence[PlainSpec]]]:
+    """The simple events of a batch of lines, some lines at a time, each time with the text of the lines.
+
+    Raises `NotPlain` for any other batch.
+    """
+    if not _is_text(body):
+        raise NotPlain
+    start = 0
+    while start < len(body):
+        end = _line_end(body, start + _PLAIN_BYTES, _PLAIN_BYTES)
+        if end - start > _PLAIN_BYTES:
+            raise NotPlain
+        lines = body[start:end]
+        try:
+            read = _lines_of_plain(lines)
+        except (msgspec.DecodeError, RecursionError):
+            raise NotPlain from None
+        yield lines, read
+        start = end
+
+
+def _is_text(body: bytes) -> bool:
+    try:
+        return body.isascii() or bool(body.decode())
+    except UnicodeDecodeError:
+        return False
+
+
+def _read_lines(body: bytes, events_max: int) -> Read:
+    is_text = _is_text(body)
+    read: list[EventSpec | InvalidInput] = []
+    start = 0
+    while start < len(body) and len(read) <= events_max:
+        end = _line_end(body, start + _LINES_BYTES)
+        read += _read_some(body[start:end], is_text)
+        start = end
+    return read
+
+
+def _line_end(body: bytes, near: int, back: int = _LINES_BYTES) -> int:
+    """The end of the last line that ends before `near`, or, if no line ends there, of the line at `near`."""
+    if near >= len(body):
+        return len(body)
+    end = body.rfind(b"\n", near - back, near) + 1 or body.find(b"\n", near) + 1
+    return end or len(body)
+
+
+def _read_some(lines: bytes, is_text: bool) -> Sequence[EventSpec | InvalidInput]:
+    # A longer text is one long line. The decoder would accept several events in it.
+    if is_text and len(lines) <= _LINES_BYTES:
+        with suppress(msgspec.DecodeError, RecursionError):
+            return _lines_of_specs(lines)
+    return _each(line for line in lines.split(b"\n") if line and not line.isspace())
+
+
+def _read_array(body: bytes, events_max: int) -> Read:
+    if body.count(b"{") <= events_max * _SLACK and _is_text(body):
+        with suppress(msgspec.ValidationError):
+            return _array_of_specs(body)
+    if body.count(b",") > events_max * _SLACK:
+        _count_elements(body, events_max)
+    return _each(map(bytes, _array_of_texts(body)))
+
+
+def _each(texts: Iterable[bytes]) -> Read:
+    parse = _specs.parse
+    read: list[EventSpec | InvalidInput] = []
+    for text in texts:
+        try:
+            read.append(parse(text))
+        except InvalidInput as error:
+            read.append(error.as_value())
+    return read
+
+
+class _Element:
+    """An element of an array. Only the number of elements is used."""
+
+
+def _count_elements(body: bytes, events_max: int) -> None:
+    """Raise `TooLarge` if an array has too many elements. Only one element is in memory at a time."""
+    count = 0
+
+    def counted(_: type, element: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count > events_max:
+            raise _too_many(events_max)
+        return _ELEMENT
+
+    msgspec.json.decode(body, type=list[_Element], dec_hook=counted)
+
+
+_ELEMENT = _Element()
+
+
+def _too_many(events_max: int) -> TooLarge:
+    return TooLarge(f"the batch has more than {events_max} events; send it in several requests")

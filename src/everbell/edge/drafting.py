@@ -1,0 +1,102 @@
+"""The last check before the engine: input becomes a draft, or is refused with the name of the invalid field.
+
+The rules for events are in `core.spec`. This module adds the targets that this process can reach, and the trace of the
+request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+
+from msgspec import UNSET
+
+from everbell.clock import Clock
+from everbell.core.amendment import NO_AMENDMENT, Amendment
+from everbell.core.simple_batch import SimpleBatch, add_simple
+from everbell.core.spec import ChangeSpec, Draft, EventSpec, PlainSpec, amendment_of, check_name, draft
+from everbell.core.target import group_of, kafka_place
+from everbell.core.tenant import Tenant, Tenants
+from everbell.errors import InvalidInput
+from everbell.http.message import HttpRequest
+
+_TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
+
+
+class Edge:
+    """Makes drafts under the policy of a tenant. `kafka` names the clusters that can be reached."""
+
+    def __init__(
+        self, tenants: Tenants, clock: Clock, *, allows_handlers: bool, kafka: Collection[str] = frozenset()
+    ) -> None:
+        self.policy = tenants.policy
+        self.now = clock.now
+        self._allows_handlers = allows_handlers
+        self._kafka = kafka
+        self._check_target = lru_cache(maxsize=10_000)(self._check_reachable)
+
+    def draft(self, spec: EventSpec, tenant: str, trace: str | None = None) -> Draft:
+        """The draft of one event."""
+        return self.checked(spec, self.policy(tenant), self.now(), trace)
+
+    def add_simple(self, plain: SimpleBatch, text: bytes, specs: Sequence[PlainSpec], policy: Tenant) -> bool:
+        """Check simple events that were read from a text, and add them. False: one is invalid or not simple."""
+        return add_simple(plain, text, specs, policy, self._check_target)
+
+    def checked(self, spec: EventSpec, policy: Tenant, now: int, trace: str | None) -> Draft:
+        """The draft of one event of many."""
+        try:
+            if trace is not None and spec.traceparent is None:
+                spec.traceparent = trace
+            return draft(spec, policy, now, self._check_target)
+        except OverflowError:
+            raise InvalidInput("a number is out of range") from None
+
+    def _check_reachable(self, to: str) -> None:
+        """Refuse text that is not a target, and targets that this process cannot reach."""
+        group_of(to)
+        if to.startswith("handler:") and not self._allows_handlers:
+            raise InvalidInput("a server has no handlers; use queue:name and a worker, or https://…", "to")
+        if to.startswith("kafka:") and (cluster := kafka_place(to)[0]) not in self._kafka:
+            if cluster:
+                raise InvalidInput(f"there is no Kafka cluster {cluster!r}: add [kafka.clusters.{cluster}]", "to")
+            raise InvalidInput("there is no Kafka cluster: start the server with --kafka-brokers HOST:PORT", "to")
+
+    def amendment(self, spec: ChangeSpec, tenant: str) -> Amendment:
+        """The checked fields of a change."""
+        try:
+            change = amendment_of(spec, self.policy(tenant), self.now())
+        except OverflowError:
+            raise InvalidInput("a number is out of range") from None
+        if change == NO_AMENDMENT:
+            raise InvalidInput("give at least one field to change")
+        if change.to is not UNSET:
+            self._check_target(change.to)
+        return change
+
+
+def trace_of(request: HttpRequest) -> str | None:
+    """The trace context of the request. An invalid one is ignored, as the standard requires."""
+    trace = request.headers.get("traceparent")
+    return trace if trace is not None and is_trace(trace) else None
+
+
+def is_trace(text: str) -> bool:
+    """Whether a text is a trace context."""
+    return _TRACE.fullmatch(text) is not None
+
+
+def check_id(event_id: str) -> str:
+    """Refuse text that cannot be an event's id."""
+    check_name(event_id, "id")
+    return event_id
+
+
+def check_queue_name(name: str) -> str:
+    """Refuse text that cannot be a queue's name."""
+    try:
+        group_of(f"queue:{name}")
+    except InvalidInput as error:
+        raise InvalidInput(error.reason, "queue") from None
+    return name

@@ -1,0 +1,96 @@
+"""The health of a node: each part is checked, and the worst part is the node's state.
+
+Rules. Only a broken store makes `/healthz` fail, because only then a restart helps. An unavailable store, or a lost
+place in the cluster, makes a node unready, because it would refuse every request. A full disk or a long backlog is
+reported, but the node stays ready, because workers must still report their results. Health needs no access key, so it
+names no tenants or targets, and secrets are removed from the messages of drivers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from everbell.cluster.node import ClusterNode
+from everbell.core.health import BacklogHealth, ClusterHealth, DiskHealth, Health, KafkaHealth, StoreHealth
+from everbell.core.time import format_instant
+from everbell.engine.engine import Engine
+from everbell.errors import StoreFull
+from everbell.log_lines import redacted
+from everbell.stores.rocksdb.directory import free_bytes
+
+# An event that has waited longer than this makes the backlog not ok.
+OVERDUE_MS_MAX = 60_000
+
+
+def diagnose(
+    engine: Engine,
+    node: ClusterNode,
+    disk: DiskHealth | None,
+    kafka: KafkaHealth | None,
+    now: int,
+    *,
+    is_stopping: bool,
+) -> Health:
+    """The state of a node that is in a cluster, with its parts."""
+    store = store_health(engine, now)
+    cluster = cluster_health(engine, node)
+    parts = (node.settings.name, store, disk, cluster, backlog_health(engine), kafka)
+    if store.state == "broken":
+        return Health("broken", store.reason, *parts)
+    if is_stopping:
+        return Health("stopping", f"waiting for {engine.dispatcher.in_flight} attempts that are under way", *parts)
+    if store.state == "away":
+        return Health("away", f"the store cannot be used: {store.reason}", *parts)
+    if not cluster.is_member:
+        return Health("starting", cluster.reason, *parts)
+    if not cluster.ok:
+        return Health("away", cluster.reason, *parts)
+    return Health("ready", None, *parts)
+
+
+def store_health(engine: Engine, now: int) -> StoreHealth:
+    """Whether the store can be used."""
+    if engine.broken is not None:
+        return StoreHealth("broken", redacted(str(engine.broken)))
+    if engine.trouble is None:
+        return StoreHealth("ok")
+    why, for_ms = engine.trouble
+    return StoreHealth(
+        "full" if isinstance(why, StoreFull) else "away", redacted(str(why)), format_instant(now - for_ms)
+    )
+
+
+def cluster_health(engine: Engine, node: ClusterNode) -> ClusterHealth:
+    """Whether this node is a member of the cluster, and may act."""
+    reason = None
+    if not node.is_member:
+        reason = "this node lost its place in the cluster, and is joining again"
+    elif not node.lease_left_ms:
+        reason = "this node could not renew its lease, so it stands still"
+    figures = (node.is_member, len(engine.epochs), node.lease_left_ms, node.log_lag_ms)
+    return ClusterHealth(reason is None, *figures, reason)
+
+
+def disk_health(store: str, reserve_bytes: int) -> DiskHealth | None:
+    """The free space of an embedded store. None: the store is on a server."""
+    scheme, _, path = store.partition(":")
+    if scheme != "rocksdb":
+        return None
+    try:
+        free = free_bytes(Path(path).expanduser())
+    except OSError as wrong:
+        return DiskHealth(False, 0, reserve_bytes, f"the directory of the store cannot be looked at: {wrong.strerror}")
+    if free >= reserve_bytes:
+        return DiskHealth(True, free, reserve_bytes)
+    return DiskHealth(
+        False, free, reserve_bytes, "new events are refused, so that stored ones can be finished: make room"
+    )
+
+
+def backlog_health(engine: Engine) -> BacklogHealth:
+    """How late this node's due events are."""
+    overdue_ms = engine.overdue_ms()
+    reason = None
+    if overdue_ms > OVERDUE_MS_MAX:
+        reason = f"the oldest due event has been waiting for {overdue_ms // 1_000} s: a target is down, or too slow"
+    return BacklogHealth(reason is None, overdue_ms, len(engine.memory.starved), engine.dispatcher.in_flight, reason)

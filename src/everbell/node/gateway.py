@@ -1,0 +1,139 @@
+"""A gateway process: it serves HTTP and reads Kafka on a core of its own, and asks the engine over the link."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from contextlib import suppress
+
+import msgspec
+import uvloop
+
+from everbell.api.access_keys import KeysApi
+from everbell.api.application import Api
+from everbell.api.audit import AuditLog
+from everbell.api.authorizer import Authorizer
+from everbell.api.cluster import ClusterApi
+from everbell.clock import SystemClock
+from everbell.cluster.follower import PolicyFollower
+from everbell.core.health import Health
+from everbell.core.tenant import Tenants
+from everbell.engine.requests import GetHealth, GetMetrics
+from everbell.entropy import SystemEntropy
+from everbell.errors import EverbellError
+from everbell.http.accept_balancer import ConnectionCounts, OwnCount
+from everbell.http.pages_guard import PagesGuard
+from everbell.http.problem import server_problem
+from everbell.http.server import HttpServer, ServerLimits
+from everbell.links.copies import KeysCopy, PoliciesCopy
+from everbell.links.link_client import LinkClient
+from everbell.links.remote_engine import GatewayEngine
+from everbell.log_lines import set_up_logging
+from everbell.node.gateway_fleet import GatewayPlan
+from everbell.node.process import collect_rarely
+from everbell.node.tls import renew_certificate, server_tls
+
+_LOOK_S = 1.0
+_ANSWER_S = 3.0
+_GRACE_S = 2.0
+
+
+class Gateway:
+    """Serves requests with answers of the engine. Health and metrics are those that the engine last reported."""
+
+    def __init__(self, plan: GatewayPlan) -> None:
+        self._plan = plan
+        self._health = Health("starting")
+        self._metrics = ""
+
+    async def run(self) -> None:
+        """Serve until a signal stops this process, or until the engine ends."""
+        loop = asyncio.get_running_loop()
+        stop = asyncio.Event()
+        loop.add_signal_handler(signal.SIGTERM, stop.set)
+        loop.add_signal_handler(signal.SIGINT, lambda: None)  # The engine's process stops its gateways.
+        _, link = await loop.connect_accepted_socket(LinkClient, socket.socket(fileno=self._plan.link))
+        link.lost.add_done_callback(lambda _: stop.set())
+        await self._look(link)
+        plan = self._plan
+        clock = SystemClock()
+        keys = KeysCopy(link)
+        await keys.fetch()
+        tls = server_tls(plan.tls)
+        tenants = Tenants(plan.default, plan.tenants)
+        policies = PoliciesCopy(link, PolicyFollower(tenants).follow)
+        await policies.fetch()
+        engine = GatewayEngine(link, clock, SystemEntropy())
+        api = Api(
+            engine.ask,
+            tenants,
+            clock,
+            lambda: self._health,
+            lambda: self._metrics,
+            backups=True,
+            cluster=ClusterApi(engine.ask),
+            keys=KeysApi(keys, clock, SystemEntropy()),
+            policies=policies,
+            pauses=True,
+            authorizer=Authorizer(keys.ring, may_be_open=plan.may_be_open),
+            audit=AuditLog(plan.audit, plan.audit_file, clock),
+            kafka=plan.kafka.clusters.keys(),
+        )
+        limits = ServerLimits(body_bytes_max=plan.body_bytes_max, bodies_bytes_max=plan.bodies_bytes_max)
+        guard = PagesGuard(api, on_loopback=plan.on_loopback)
+        server = HttpServer(guard, limits=limits, on_problem=server_problem)
+        if tls is not None:
+            loop.add_signal_handler(signal.SIGHUP, renew_certificate, tls, plan.tls)
+        listener = socket.socket(fileno=plan.listener)
+        if plan.counts is None:
+            await server.start(listener, tls)
+        else:
+            server.share(listener, OwnCount(ConnectionCounts(plan.counts, plan.gateways), plan.number), tls)
+        following = [asyncio.create_task(work) for work in (self._keep_looking(link), keys.follow(), policies.follow())]
+        reading = asyncio.create_task(self._read_topics(engine, tenants, stop))
+        reading.add_done_callback(lambda ended: stop.set() if ended.exception() else None)
+        await stop.wait()
+        for task in following:
+            task.cancel()
+        self._health = Health("stopping")
+        await server.stop(0 if link.lost.done() else _GRACE_S)
+        await reading
+
+    async def _read_topics(self, engine: GatewayEngine, tenants: Tenants, stop: asyncio.Event) -> None:
+        plan = self._plan
+        if plan.kafka.topics:
+            from everbell.node.gateway_kafka import (
+                GatewayReading,  # The Kafka library is needed only if topics are read.
+            )
+
+            reading = GatewayReading(engine, plan.number, plan.kafka, tenants, SystemClock(), plan.body_bytes_max)
+            await reading.run(stop)
+
+    async def _keep_looking(self, link: LinkClient) -> None:
+        while not link.lost.done():
+            await asyncio.sleep(_LOOK_S)
+            silent = asyncio.get_running_loop().call_later(_ANSWER_S, self._miss_engine)
+            with suppress(EverbellError):  # The engine logs the error, and the last health and metrics stay valid.
+                await self._look(link)
+            silent.cancel()
+
+    def _miss_engine(self) -> None:
+        self._health = Health("away", "the engine behind this gateway does not answer", self._health.node)
+
+    async def _look(self, link: LinkClient) -> None:
+        self._health = await link.ask(GetHealth())
+        self._metrics = await link.ask(GetMetrics())
+
+
+def main() -> None:
+    """Run the process. Its plan comes on standard input."""
+    plan = msgspec.json.decode(sys.stdin.buffer.read(), type=GatewayPlan)
+    set_up_logging(plan.log_level, "gateway", layout=plan.log_format, node=plan.node)
+    collect_rarely()
+    uvloop.run(Gateway(plan).run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""The ways into a server: HTTP and what is served over it."""

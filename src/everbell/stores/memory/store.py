@@ -1,0 +1,117 @@
+"""The store in memory: for tests, for first experiments, and for events that need not outlive the process.
+
+It keeps every rule of the port except durability.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from everbell.core.event import Event, Record, position
+from everbell.core.ids import SEQUENCE_MAX
+from everbell.core.time import HOUR_MS
+from everbell.errors import StoreUnusable
+from everbell.stores.fence_checks import check_claim, check_fence, check_raise
+from everbell.stores.memory.find import search
+from everbell.stores.memory.shelves import Shelves
+from everbell.stores.paging import is_left_out
+from everbell.stores.port import Change, Counts, Filter, Found, Page, Poison, Preparer, Refusal
+from everbell.stores.write_path import WritePath
+
+
+class MemoryStore:
+    """A `Store` in memory."""
+
+    group_changes = 1_000
+    row_maker = Shelves.row_maker
+    preparer: Preparer | None = None
+
+    def __init__(self, partitions: int = 256) -> None:
+        self.partitions = partitions
+        self.epoch = 0
+        self._epochs = dict.fromkeys(range(partitions), 0)
+        self._claim: tuple[str, int] | None = None
+        self._blocks = -1
+        self._shelves = Shelves(partitions)
+
+    async def claim(self, cluster: str) -> int:
+        owner, epoch = self._claim = self._claim or (cluster, self.epoch)
+        check_claim(owner, cluster)
+        return epoch
+
+    async def raise_fence(self, epochs: Mapping[int, int]) -> int:
+        # Several nodes of a test may share one store, so each caller gets its own sequences.
+        check_raise(epochs, self._epochs)
+        self._epochs.update(epochs)
+        self.epoch = max(self.epoch, *epochs.values(), 0)
+        self._blocks += 1
+        return self._blocks << 32
+
+    async def apply(self, changes: Sequence[Change], epochs: Mapping[int, int]) -> Mapping[int, Refusal]:
+        check_fence(changes, epochs, self._epochs)
+        path = WritePath(changes, self._shelves)
+        path.make(0, len(changes))
+        return path.refusals
+
+    async def page(
+        self, partition: int, after: int, until_at: int, limit: int, without: Collection[tuple[str, str]] = ()
+    ) -> Page:
+        shelf = self._shelves.scheduled[partition]
+        start = bisect_right(shelf, after)
+        stop = bisect_right(shelf, position(until_at, SEQUENCE_MAX))
+        next_at = shelf[stop] >> 56 if start <= stop < len(shelf) else None
+        page = self._page(shelf, start, stop, limit, next_at)
+        if not without:
+            return page
+        events = [event for event in page.events if not is_left_out(event, without)]
+        left_out = len(page.events) - len(events)
+        return replace(page, events=events, left_out=left_out, last=shelf[start + limit - 1] if page.more else None)
+
+    async def waiting(self, partition: int, tenant: str, key: str, after: int, limit: int) -> Page:
+        line = self._shelves.waiting.get((partition, tenant, key), [])
+        return self._page(line, bisect_right(line, after), len(line), limit, None)
+
+    def _page(self, shelf: list[int], start: int, stop: int, limit: int, next_at: int | None) -> Page:
+        events = [self._shelves.at(place) for place in shelf[start : min(start + limit, stop)]]
+        more = start + limit < stop
+        return Page(events, more, None if more else next_at)
+
+    async def heads(self, partition: int, keys: Sequence[tuple[str, str]]) -> Sequence[int | None]:
+        return [self._shelves.heads.get((partition, tenant, key)) for tenant, key in keys]
+
+    async def blocked(self, partition: int, after: tuple[str, str], limit: int) -> Sequence[tuple[str, str, int]]:
+        heads = self._shelves.heads
+        names = sorted(name[1:] for name in heads if name[0] == partition and name[1:] > after)
+        return [(tenant, key, heads[partition, tenant, key]) for tenant, key in names[:limit]]
+
+    async def get(self, tenant: str, event_id: str) -> Event | Record | None:
+        return self._shelves.get(tenant, event_id)
+
+    async def find(self, filter: Filter, cursor: str | None, limit: int) -> Found:
+        return await search(self._shelves, filter, cursor, limit)
+
+    async def counts(self) -> Mapping[str, Counts]:
+        return {tenant: Counts(*tally) for tenant, tally in self._shelves.counts.items()}
+
+    async def bury(self, poison: Poison) -> None:
+        # All events here can be decoded, but a test may bury one.
+        event = self._shelves.events.get(poison.sequence)
+        if event is not None and event.state == "scheduled" and event.run_at == poison.run_at:
+            self._shelves.take(event)
+
+    async def sweep(self, now: int, limit: int) -> int:
+        gone = 0
+        for hour in sorted(self._shelves.records):
+            if (hour + 1) * HOUR_MS > now or gone >= limit:
+                break
+            gone += self._shelves.forget(hour, limit - gone)
+        return gone
+
+    async def backup(self, path: str) -> None:
+        raise StoreUnusable("memory: keeps nothing on disk, so it cannot be backed up: use rocksdb:PATH")
+
+    async def close(self) -> None:
+        """Nothing to release."""

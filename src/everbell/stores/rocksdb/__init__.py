@@ -1,0 +1,1 @@
+"""The embedded store: RocksDB in a directory of its own."""

@@ -71,6 +71,14 @@ def write(machine: Machine, receiver: Receiver) -> Written:
     return written
 
 
+def _until(machine: Machine, event_id: str, name: str, value: object) -> None:
+    """Wait until a field of an event has a value.
+
+    The previous version does not find an event that moves in a table while it is read. So a 404 is no failure here.
+    """
+    until(lambda: machine.call("GET", path_of(event_id)).json.get(name) == value, f"{event_id}: {name} is {value}")
+
+
 def _write_past(machine: Machine, receiver: Receiver, written: Written) -> None:
     """Events that have ended, or are stuck."""
     written.delivered = {"id": "done/own", "in": 0, "to": receiver.url("/ok/past"), "payload": {"a": [1, None]}}
@@ -94,18 +102,18 @@ def _write_past(machine: Machine, receiver: Receiver, written: Written) -> None:
     for event_id in [name for name, status in ended.items() if status == "cancelled"]:
         done(machine, "DELETE", path_of(event_id))
     for event_id, status in ended.items():
-        machine.until_status(quote(event_id, safe=""), status, "past")
+        _until(machine, event_id, "status", status)
     # A key with a head that waits for its next attempt, and the events behind it.
     for number, event_id in enumerate(STUCK):
         to = receiver.url("/ok/stuck" if number else "/sick/stuck")
         machine.schedule(to, number, "past", id=event_id, key="stuck", retry=_LATER)
-    machine.until_status(quote(STUCK[0], safe=""), "retrying", "past")
+    _until(machine, STUCK[0], "status", "retrying")
     for event_id in STUCK[1:]:
-        machine.until_status(quote(event_id, safe=""), "waiting", "past")
+        _until(machine, event_id, "status", "waiting")
     # Recurring events: one in progress, one with a calendar, one paused.
     hourly = {"every": "1h", "count": 5, "misfire": "latest", "overlap": "skip"}
     machine.schedule(receiver.url("/ok/past"), tenant="past", id="hourly", repeat=hourly, at=instant(now_ms()))
-    until(lambda: machine.event("hourly", "past")["occurrence"] == 2, "the first of five is over")
+    _until(machine, "hourly", "occurrence", 2)
     cron = {"cron": "30 9 * * mon-fri", "tz": "Europe/Berlin", "jitter": "5s"}
     machine.schedule(receiver.url("/ok/past"), tenant="past", id="calendar", repeat=cron)
     machine.schedule(receiver.url("/ok/resumed"), tenant="past", id="resting", repeat={"every": "1h"}, **{"in": "30m"})

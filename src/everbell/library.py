@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from everbell.api.application import Api
 from everbell.api.cluster import ClusterApi
-from everbell.channels.handler import Handler, HandlerChannel
+from everbell.channels.handler import HandlerChannel, HandlerFunction
 from everbell.channels.http import HttpChannel
 from everbell.channels.port import Channel
 from everbell.client.awaiting import AsyncClient
@@ -43,7 +43,7 @@ from everbell.stores.url import open_store
 if TYPE_CHECKING:
     from everbell.tracing import Tracing
 
-AnyHandler = TypeVar("AnyHandler", bound=Handler)
+AnyHandler = TypeVar("AnyHandler", bound=HandlerFunction)
 T = TypeVar("T")
 
 DEFAULT_STORE = "rocksdb:./everbell-data"

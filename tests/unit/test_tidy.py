@@ -161,18 +161,32 @@ def test_a_module_is_named_by_its_content(module: Module) -> None:
     assert not empty_words, f"{module}: rename it, {empty_words} does not say what lives in there"
 
 
-def test_a_class_name_has_one_meaning() -> None:
+def test_the_name_of_a_type_has_one_meaning() -> None:
     places: defaultdict[str, list[str]] = defaultdict(list)
     for module in MODULES:
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.ClassDef):
-                places[node.name].append(f"{module}:{node.lineno}")
+        for name, line in _types_in(module.tree):
+            places[name].append(f"{module}:{line}")
     repeated = {name for name, found in places.items() if len(found) > 1}
     ambiguous = [
         f"{name} is defined in {' and '.join(places[name])}" for name in sorted(repeated - SAME_MEANING.keys())
     ]
-    assert not ambiguous, "rename all but one class:\n" + "\n".join(ambiguous)
+    assert not ambiguous, "rename all but one type:\n" + "\n".join(ambiguous)
     assert sorted(SAME_MEANING.keys() - repeated) == [], "these names are not repeated any more: delete their entries"
+
+
+def _types_in(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """The names of classes and of aliases of types (`Endpoint = tuple[str, int]`), with their lines.
+
+    A call on the right makes a value or a type variable, which belongs to its module alone.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            yield node.name, node.lineno
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and not isinstance(node.value, ast.Call):
+            for target in node.targets:
+                if isinstance(target, ast.Name) and re.fullmatch("[A-Z]+[a-z][A-Za-z]*", target.id):
+                    yield target.id, node.lineno
 
 
 def test_no_two_modules_differ_by_an_s() -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-Verdict = Literal["aim", "ok", "below", ""]
+GoalVerdict = Literal["aim", "ok", "below", ""]
 
 
 class Lateness(Struct, frozen=True):
@@ -32,7 +32,7 @@ class Goal(Struct, frozen=True):
     aim: float | None = None
     more_is_better: bool = True
 
-    def verdict(self, value: float) -> Verdict:
+    def verdict(self, value: float) -> GoalVerdict:
         """Compare a value with the goal; empty without a goal."""
         if self.aim is not None and self._reaches(value, self.aim):
             return "aim"

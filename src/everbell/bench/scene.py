@@ -16,7 +16,7 @@ BATCH = 1_000
 HOUR_MS = 3_600_000
 TENANT = "bench"
 
-Progress = Callable[[int], None]
+OnProgress = Callable[[int], None]
 
 
 class Scene(Struct, frozen=True):
@@ -31,7 +31,7 @@ class Scene(Struct, frozen=True):
     """Kafka brokers; None skips the measurements that need them."""
     cassandra: str | None
     """The URL of a Cassandra cluster; None skips the measurements that need one."""
-    progress: Callable[[str, int], Progress]
+    progress: Callable[[str, int], OnProgress]
     """Takes a description and the number of events; returns a callback for the number of events done."""
 
     @property
@@ -66,7 +66,7 @@ def load_plan(
     return LoadPlan("127.0.0.1", port, path, to, size, connections, due_from, due_span_ms)
 
 
-def send(load: Partner, count: int, progress: Progress) -> Sent:
+def send(load: Partner, count: int, progress: OnProgress) -> Sent:
     """Let a load generator that is ready send `count` requests. Raises `BenchFailed` if one was refused."""
     load.tell(count)
     sent = Sent(**load.hear(progress))

@@ -19,7 +19,7 @@ from everbell.channels.port import Delivery
 from everbell.core.occurrence import Occurrence, occurrence_of
 from everbell.core.retry import DELIVERED, Outcome
 
-Handler = Callable[[Occurrence], Awaitable[object] | object]
+HandlerFunction = Callable[[Occurrence], Awaitable[object] | object]
 
 REASON_LENGTH_MAX = 500
 
@@ -43,7 +43,7 @@ def reason_of(error: BaseException) -> str:
     return reason[:REASON_LENGTH_MAX].encode(errors="backslashreplace").decode()[:REASON_LENGTH_MAX]
 
 
-def call_in_thread(handler: Handler, occurrence: Occurrence) -> object:
+def call_in_thread(handler: HandlerFunction, occurrence: Occurrence) -> object:
     """Call a handler that is a plain function, in a thread."""
     try:
         return handler(occurrence)
@@ -68,7 +68,7 @@ class HandlerChannel:
         self._sweeper: asyncio.TimerHandle | None = None
         self._threads: ThreadPoolExecutor | None = None
 
-    def register(self, name: str, handler: Handler) -> None:
+    def register(self, name: str, handler: HandlerFunction) -> None:
         """Deliver `handler:name` to this function from now on."""
         called = handler if inspect.iscoroutinefunction(handler) else self._in_thread(handler)
         self._handlers[f"handler:{name}"] = called
@@ -163,7 +163,7 @@ class HandlerChannel:
             raise asyncio.CancelledError
         return Outcome("failed", "CancelledError: something that the handler waited for was cancelled")
 
-    def _in_thread(self, handler: Handler) -> Callable[[Occurrence], Awaitable[object]]:
+    def _in_thread(self, handler: HandlerFunction) -> Callable[[Occurrence], Awaitable[object]]:
         async def call(occurrence: Occurrence) -> object:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(_THREADS, "everbell-handler")

@@ -11,8 +11,7 @@ from everbell.bench.figures import Figure, best_of
 from everbell.bench.plot import draw
 from everbell.bench.run import MEASUREMENTS, Report, describe_machine, measure, names_of
 from everbell.bench.scale import scale_of
-from everbell.bench.scene import Progress as Tell
-from everbell.bench.scene import Scene
+from everbell.bench.scene import OnProgress, Scene
 from everbell.bench.table import lines_of, machine_line
 from everbell.cli.options import add_json_option, positive
 from everbell.cli.parser import FAILED, OK, argument, command
@@ -121,7 +120,7 @@ class _Bars:
         self._on = on
         self._bar: Progress | None = None
 
-    def begin(self, work: str, total: int) -> Tell:
+    def begin(self, work: str, total: int) -> OnProgress:
         """A new bar in place of the last."""
         if not self._on:
             return lambda done: None

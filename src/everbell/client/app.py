@@ -15,18 +15,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from everbell.channels.handler import Handler
+from everbell.channels.handler import HandlerFunction
 from everbell.core.target import group_of
 from everbell.errors import InvalidInput
 
-AnyHandler = TypeVar("AnyHandler", bound=Handler)
+AnyHandler = TypeVar("AnyHandler", bound=HandlerFunction)
 
 
 class App:
     """The handlers of a program."""
 
     def __init__(self) -> None:
-        self.handlers: dict[str, Handler] = {}
+        self.handlers: dict[str, HandlerFunction] = {}
 
     def on(self, queue: str) -> Callable[[AnyHandler], AnyHandler]:
         """Handle the events of `queue:…` with the function below; it gets an `Occurrence`."""

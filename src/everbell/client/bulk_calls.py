@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 from everbell.client.answers import Cancelled, EventView, LoadForecast, OrderingKeyLine, Redriven, Rescheduled
 from everbell.client.call import Call, decoded
 from everbell.client.event_calls import view_of
-from everbell.client.event_json import Duration, Instant, encode_event, encode_json
+from everbell.client.event_json import DurationLike, InstantLike, encode_event, encode_json
 from everbell.client.operation import Calls, operation
 from everbell.client.paths import events_path, quoted, tenant_path
 from everbell.client.queries import Choice, selection, with_query
@@ -57,8 +57,8 @@ class BulkCalls(Calls):
     def reschedule_matching(
         self,
         *,
-        at: Instant | None = None,
-        in_: Duration | None = None,
+        at: InstantLike | None = None,
+        in_: DurationLike | None = None,
         by: str | None = None,
         **chosen: Unpack[Choice],
     ) -> Call[Rescheduled]:
@@ -76,8 +76,8 @@ class BulkCalls(Calls):
         self,
         events: Sequence[tuple[str, int | None]],
         *,
-        at: Instant | None = None,
-        in_: Duration | None = None,
+        at: InstantLike | None = None,
+        in_: DurationLike | None = None,
         by: str | None = None,
     ) -> Call[Rescheduled]:
         """Reschedule up to 1,000 events, each named by its id and the version that it must have, None for any.

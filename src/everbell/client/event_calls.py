@@ -16,8 +16,8 @@ from msgspec.structs import replace as replaced
 from everbell.client.answers import EventPage, EventView, Scheduled, TrialOutcome
 from everbell.client.call import Call, decoded
 from everbell.client.event_json import (
-    Duration,
-    Instant,
+    DurationLike,
+    InstantLike,
     Repeating,
     Retrying,
     encode_change,
@@ -43,15 +43,15 @@ class EventCalls(Calls):
         payload: Any = None,
         *,
         to: str | None = None,
-        at: Instant | None = None,
-        in_: Duration | None = None,
+        at: InstantLike | None = None,
+        in_: DurationLike | None = None,
         id: str | None = None,
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
         tags: Sequence[str] | None = None,
         retry: Retrying | None = None,
         repeat: Repeating | None = None,
-        expires: Duration | None = None,
+        expires: DurationLike | None = None,
         content_type: str | None = None,
         idempotency_key: str | None = None,
     ) -> Call[Scheduled]:
@@ -72,14 +72,14 @@ class EventCalls(Calls):
         payload: Any = None,
         *,
         to: str | None = None,
-        at: Instant | None = None,
-        in_: Duration | None = None,
+        at: InstantLike | None = None,
+        in_: DurationLike | None = None,
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
         tags: Sequence[str] | None = None,
         retry: Retrying | None = None,
         repeat: Repeating | None = None,
-        expires: Duration | None = None,
+        expires: DurationLike | None = None,
         content_type: str | None = None,
         version: int | None = None,
     ) -> Call[EventView]:
@@ -129,13 +129,13 @@ class EventCalls(Calls):
         *,
         payload: Any = UNSET,
         to: str | UnsetType = UNSET,
-        at: Instant | UnsetType = UNSET,
-        in_: Duration | UnsetType = UNSET,
+        at: InstantLike | UnsetType = UNSET,
+        in_: DurationLike | UnsetType = UNSET,
         headers: Mapping[str, str] | None | UnsetType = UNSET,
         tags: Sequence[str] | None | UnsetType = UNSET,
         retry: Retrying | None | UnsetType = UNSET,
         repeat: Repeating | None | UnsetType = UNSET,
-        expires: Duration | None | UnsetType = UNSET,
+        expires: DurationLike | None | UnsetType = UNSET,
         version: int | None = None,
     ) -> Call[EventView]:
         """Change the given fields and leave the rest; None removes an optional one.
@@ -150,8 +150,8 @@ class EventCalls(Calls):
         self,
         id: str,
         *,
-        at: Instant | None = None,
-        in_: Duration | None = None,
+        at: InstantLike | None = None,
+        in_: DurationLike | None = None,
         by: str | None = None,
         version: int | None = None,
     ) -> Call[EventView]:
@@ -163,7 +163,7 @@ class EventCalls(Calls):
         return Call("PATCH", event_path(self.tenant, id), view_of, body, version=version)
 
     @operation
-    def snooze(self, id: str, *, by: Duration, version: int | None = None) -> Call[EventView]:
+    def snooze(self, id: str, *, by: DurationLike, version: int | None = None) -> Call[EventView]:
         """Move the due time of the event later, `by` a duration. Raises the same errors as `reschedule`."""
         body = encode_event({"by": by})
         return Call("POST", f"{event_path(self.tenant, id)}/snooze", view_of, body, version=version)

@@ -18,8 +18,8 @@ from everbell.core.repeat_spec import RepeatSpec
 from everbell.core.spec import RetrySpec
 from everbell.errors import InvalidInput
 
-Instant = datetime | str
-Duration = timedelta | str | int | float
+InstantLike = datetime | str
+DurationLike = timedelta | str | int | float
 Retrying = RetrySpec | Mapping[str, Any]
 Repeating = RepeatSpec | Mapping[str, Any]
 
@@ -52,7 +52,7 @@ def _encode(fields: Mapping[str, Any], without: Collection[str]) -> bytes:
     return encode_json(body)
 
 
-def instant_text(at: Instant, field: str) -> str:
+def instant_text(at: InstantLike, field: str) -> str:
     """A time as RFC 3339. A datetime without a time zone is refused, because it names no instant."""
     if not isinstance(at, datetime):
         return at

@@ -8,7 +8,7 @@ import msgspec
 
 from everbell.client.answers import Paused
 from everbell.client.call import Call, decoded
-from everbell.client.event_json import Duration, Instant, duration_text, encode_json, instant_text
+from everbell.client.event_json import DurationLike, InstantLike, duration_text, encode_json, instant_text
 from everbell.client.operation import Calls, operation
 from everbell.client.paths import tenant_path
 from everbell.client.queries import with_query
@@ -39,8 +39,8 @@ class PauseCalls(Calls):
         name: str | None = None,
         *,
         note: str | None = None,
-        until: Instant | None = None,
-        for_: Duration | None = None,
+        until: InstantLike | None = None,
+        for_: DurationLike | None = None,
     ) -> Call[Paused]:
         """Pause the tenant as a whole, or the key, target or queue of this name: its events are accepted, and wait.
 

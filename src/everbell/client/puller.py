@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from everbell.channels.handler import Handler, Refuse, call_in_thread, reason_of
+from everbell.channels.handler import HandlerFunction, Refuse, call_in_thread, reason_of
 from everbell.channels.queue import LEASE_EVENTS_MAX, Lease
 from everbell.client.call import RetryPause
 from everbell.client.queue_calls import Failure
@@ -45,7 +45,7 @@ class LeasePace:
 class Puller:
     """Runs the handler of one queue. `run` ends after `stop`, or raises an error that retries cannot fix."""
 
-    def __init__(self, queue: str, handler: Handler, client: LeasingClient, pace: LeasePace) -> None:
+    def __init__(self, queue: str, handler: HandlerFunction, client: LeasingClient, pace: LeasePace) -> None:
         self.queue = queue
         self._handler = handler
         self._is_async = inspect.iscoroutinefunction(handler)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 from urllib.parse import urlencode
 
-from everbell.client.event_json import Instant, instant_text
+from everbell.client.event_json import InstantLike, instant_text
 from everbell.client.paths import no_text
 
 
@@ -17,8 +17,8 @@ class Choice(TypedDict, total=False):
     tag: str | None
     to: str | None
     id_prefix: str | None
-    from_: Instant | None
-    until: Instant | None
+    from_: InstantLike | None
+    until: InstantLike | None
 
 
 def selection(**given: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from msgspec import json as msgspec_json
 from everbell.channels.queue import Lease
 from everbell.client.answers import Settled
 from everbell.client.call import Call, decoded
-from everbell.client.event_json import Duration, duration_text, encode_json
+from everbell.client.event_json import DurationLike, duration_text, encode_json
 from everbell.client.operation import Calls, operation
 from everbell.client.paths import queue_path
 from everbell.core.occurrence import Occurrence
@@ -42,7 +42,7 @@ class QueueCalls(Calls):
 
     @operation
     def lease(
-        self, queue: str, *, limit: int = LEASE_EVENTS, wait: Duration = 0, lease: Duration | None = None
+        self, queue: str, *, limit: int = LEASE_EVENTS, wait: DurationLike = 0, lease: DurationLike | None = None
     ) -> Call[list[Lease]]:
         """Up to `limit` due events of the queue, waiting up to `wait` for the first.
 
@@ -65,7 +65,7 @@ class QueueCalls(Calls):
         return _settle(self.tenant, queue, "ack", {"leases": leases})
 
     @operation
-    def extend(self, queue: str, leases: Sequence[str], *, lease: Duration) -> Call[Settled]:
+    def extend(self, queue: str, leases: Sequence[str], *, lease: DurationLike) -> Call[Settled]:
         """Hold the events for `lease` from now."""
         return _settle(self.tenant, queue, "extend", {"leases": leases, "lease": _text(lease)})
 
@@ -85,7 +85,7 @@ def _settle(tenant: str, queue: str, verb: str, body: Mapping[str, object]) -> C
     return Call("POST", path, _settled, encode_json(body), repeatable=True)
 
 
-def _text(duration: Duration) -> str | int | float:
+def _text(duration: DurationLike) -> str | int | float:
     return duration_text(duration) if isinstance(duration, timedelta) else duration
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from everbell.client.answers import EventView
 from everbell.client.call import Call, decoded
 from everbell.client.event_calls import view_of
-from everbell.client.event_json import Duration, Instant, Repeating, encode_event, encode_json, instant_text
+from everbell.client.event_json import DurationLike, InstantLike, Repeating, encode_event, encode_json, instant_text
 from everbell.client.operation import Calls, operation
 from everbell.client.paths import event_path
 
@@ -61,8 +61,8 @@ class RecurrenceCalls(Calls):
         self,
         repeat: Repeating,
         *,
-        at: Instant | None = None,
-        in_: Duration | None = None,
+        at: InstantLike | None = None,
+        in_: DurationLike | None = None,
         count: int = PREVIEW_TIMES,
     ) -> Call[Preview]:
         """The first `count` times of a recurrence that is not scheduled, up to 1,000."""
@@ -90,7 +90,7 @@ class RecurrenceCalls(Calls):
         return Call("PATCH", event_path(self.tenant, id), view_of, body, version=version)
 
     @operation
-    def backfill(self, id: str, *, from_: Instant, until: Instant) -> Call[Backfilled]:
+    def backfill(self, id: str, *, from_: InstantLike, until: InstantLike) -> Call[Backfilled]:
         """Schedule the times of a past range as single events. A repeated call schedules nothing twice."""
         body = encode_json({"from": instant_text(from_, "from"), "until": instant_text(until, "until")})
         return Call("POST", f"{event_path(self.tenant, id)}/backfill", _backfilled, body, repeatable=True)

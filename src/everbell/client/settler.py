@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 from everbell.channels.queue import LEASE_EVENTS_MAX, Lease
 from everbell.client.answers import Settled
 from everbell.client.call import RetryPause
-from everbell.client.event_json import Duration
+from everbell.client.event_json import DurationLike
 from everbell.client.queue_calls import Failure
 from everbell.errors import EverbellError
 
@@ -30,11 +30,11 @@ log = logging.getLogger("everbell.worker")
 class LeasingClient(Protocol):
     """The part of `AsyncClient` that a worker uses; see `queue_calls`."""
 
-    async def lease(self, queue: str, *, limit: int, wait: Duration, lease: Duration | None) -> list[Lease]: ...
+    async def lease(self, queue: str, *, limit: int, wait: DurationLike, lease: DurationLike | None) -> list[Lease]: ...
 
     async def ack(self, queue: str, leases: Sequence[str]) -> Settled: ...
 
-    async def extend(self, queue: str, leases: Sequence[str], *, lease: Duration) -> Settled: ...
+    async def extend(self, queue: str, leases: Sequence[str], *, lease: DurationLike) -> Settled: ...
 
     async def fail(self, queue: str, failures: Sequence[Failure]) -> Settled: ...
 

@@ -32,14 +32,14 @@ _lines_of_plain = msgspec.json.Decoder(PlainSpec).decode_lines
 _array_of_specs = msgspec.json.Decoder(list[EventSpec]).decode
 _array_of_texts = msgspec.json.Decoder(list[Raw]).decode
 
-Read = Sequence[EventSpec | InvalidInput]
+ReadItems = Sequence[EventSpec | InvalidInput]
 
 
 class NotPlain(Exception):
     """The batch has events that are invalid, or not simple."""
 
 
-def read_batch(body: bytes, events_max: int) -> Read:
+def read_batch(body: bytes, events_max: int) -> ReadItems:
     """The events of a batch, in order, each decoded or with its error."""
     is_array = body.lstrip()[:1] == b"["
     try:
@@ -82,7 +82,7 @@ def _is_text(body: bytes) -> bool:
         return False
 
 
-def _read_lines(body: bytes, events_max: int) -> Read:
+def _read_lines(body: bytes, events_max: int) -> ReadItems:
     is_text = _is_text(body)
     read: list[EventSpec | InvalidInput] = []
     start = 0
@@ -109,7 +109,7 @@ def _read_some(lines: bytes, is_text: bool) -> Sequence[EventSpec | InvalidInput
     return _each(line for line in lines.split(b"\n") if line and not line.isspace())
 
 
-def _read_array(body: bytes, events_max: int) -> Read:
+def _read_array(body: bytes, events_max: int) -> ReadItems:
     if body.count(b"{") <= events_max * _SLACK and _is_text(body):
         with suppress(msgspec.ValidationError):
             return _array_of_specs(body)
@@ -118,7 +118,7 @@ def _read_array(body: bytes, events_max: int) -> Read:
     return _each(map(bytes, _array_of_texts(body)))
 
 
-def _each(texts: Iterable[bytes]) -> Read:
+def _each(texts: Iterable[bytes]) -> ReadItems:
     parse = _specs.parse
     read: list[EventSpec | InvalidInput] = []
     for text in texts:

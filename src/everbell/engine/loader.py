@@ -23,7 +23,7 @@ from everbell.engine.agenda import NEVER
 from everbell.engine.flow import EVENT_OVERHEAD_BYTES, Flow, Skip
 from everbell.engine.partition import Partition
 from everbell.engine.working_set import WorkingSet
-from everbell.engine.writer import Read
+from everbell.engine.writer import StoreRead
 from everbell.stores.paging import LEFT_OUT_PER_EVENT
 from everbell.stores.port import Page, Poison, Store
 
@@ -80,7 +80,7 @@ class Loader:
         """The earliest time at which an event may be due that has not been read."""
         return min((partition.next_at for partition in self._owned), default=NEVER)
 
-    def next_read(self) -> Read | None:
+    def next_read(self) -> StoreRead | None:
         """The read to do now, or None.
 
         Reads of the front and of skipped events take turns, so neither starves. A front that is behind the present has
@@ -99,7 +99,7 @@ class Loader:
             return self._next_back()
         return front
 
-    def _next_front(self) -> Read | None:
+    def _next_front(self) -> StoreRead | None:
         now = self._clock.now()
         until_at = now + self._lookahead_ms
         next_at = self.next_at()
@@ -162,7 +162,7 @@ class Loader:
             partition.read_to(until_at, page.next_at)
         return len(page.events) + page.left_out // LEFT_OUT_PER_EVENT
 
-    def _next_back(self) -> Read | None:
+    def _next_back(self) -> StoreRead | None:
         starved = self._memory.starved
         for _ in range(min(FLOWS_TRIED, len(starved))):
             flow = next(iter(starved))

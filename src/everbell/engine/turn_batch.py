@@ -26,7 +26,7 @@ BATCH_DRAFTS_MAX = 1_000
 Results = Sequence[DraftResult]
 # Makes the answer of one caller. It gets the tenant, the drafts and the results of the whole batch, and the range of
 # the caller's drafts. It runs for every single event that comes over HTTP, so nothing is sliced or wrapped for it.
-Finish = Callable[[str, Sequence[Draft], Results, int, int], T]
+OnFinished = Callable[[str, Sequence[Draft], Results, int, int], T]
 
 
 class _Batch(Generic[T]):
@@ -47,7 +47,7 @@ class TurnBatch(Generic[T]):
     def __init__(
         self,
         schedule: Callable[[Schedule], Awaitable[Results]],
-        finish: Finish[T],
+        finish: OnFinished[T],
         fail: Callable[[BaseException], T] | None = None,
     ) -> None:
         """`fail` makes the answer when there are no results; without it, the callers' futures raise the error."""

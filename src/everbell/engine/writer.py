@@ -29,7 +29,7 @@ from everbell.errors import Fenced, StoreBroken, StoreError, StoreFull, StoreUna
 from everbell.stores.fence_checks import partitions_of
 from everbell.stores.port import Change, Refusal, Store
 
-Read = Callable[[], Awaitable[object]]
+StoreRead = Callable[[], Awaitable[object]]
 
 # The number of changes in one unit, which is one atomic write. The store knows the best size of a group of units.
 GROUP_CHANGES_MAX = 1_000
@@ -66,7 +66,7 @@ class StoreWriter:
         # The next group, if it is prepared already.
         self._ready: WriteGroup | None = None
         self._writing: WriteGroup | None = None
-        self._reads: deque[tuple[int, Read, Callable[[StoreError], None]]] = deque()
+        self._reads: deque[tuple[int, StoreRead, Callable[[StoreError], None]]] = deque()
         # All units up to this number are stored, or were refused.
         self._stored = 0
         # The error because of which nothing can be stored now, its start, and the time of the next try.
@@ -74,9 +74,9 @@ class StoreWriter:
         self._full_since_s = 0.0
         self._full_until_s = 0.0
         self._broken: StoreError | None = None
-        self._idle_work: Callable[[], Read | None] = lambda: None
+        self._idle_work: Callable[[], StoreRead | None] = lambda: None
         # The next read of idle work, if it has been chosen.
-        self._idle: Read | None = None
+        self._idle: StoreRead | None = None
         self._is_crowded: Callable[[], bool] = lambda: False
         self._gather: Callable[[], None] = lambda: None
         self._wake = asyncio.Event()
@@ -85,7 +85,7 @@ class StoreWriter:
 
     def start(
         self,
-        idle_work: Callable[[], Read | None],
+        idle_work: Callable[[], StoreRead | None],
         is_crowded: Callable[[], bool] = lambda: False,
         gather: Callable[[], None] = lambda: None,
     ) -> None:
@@ -113,7 +113,7 @@ class StoreWriter:
         self._queue.take_in(changes, done)
         self._wake.set()
 
-    def read(self, operation: Read, failed: Callable[[StoreError], None] = _ignore) -> None:
+    def read(self, operation: StoreRead, failed: Callable[[StoreError], None] = _ignore) -> None:
         """Run a read after all changes that were submitted before. `failed` is called if the store breaks first."""
         if self._broken is not None:
             failed(self._broken)
@@ -216,7 +216,7 @@ class StoreWriter:
             return False  # No room: pending outcomes are dropped, and their attempts repeat after the restart.
         return self._left_s() == 0
 
-    def _next_read(self) -> tuple[Read, Callable[[StoreError], None]] | None:
+    def _next_read(self) -> tuple[StoreRead, Callable[[StoreError], None]] | None:
         """Take the next submitted read, if the changes submitted before it are stored, or else idle work."""
         if self._is_asked():
             _, read, failed = self._reads.popleft()
@@ -228,7 +228,7 @@ class StoreWriter:
         """Whether there is a read to run now."""
         return self._is_asked() or self._idle_read() is not None
 
-    def _idle_read(self) -> Read | None:
+    def _idle_read(self) -> StoreRead | None:
         """Choose idle work. The choice stays until the work is done."""
         if self._stopping:
             return None

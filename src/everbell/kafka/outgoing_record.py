@@ -15,13 +15,13 @@ from everbell.channels.port import Delivery
 from everbell.core.time import format_instant
 
 Header = tuple[str, bytes]
-Headers = list[Header]
+OutgoingHeaders = list[Header]
 
 _JSON = "application/json"
 _ONCE = ("everbell-occurrence", b"1")
 
 
-def record_of(delivery: Delivery, now: int) -> tuple[bytes, Headers]:
+def record_of(delivery: Delivery, now: int) -> tuple[bytes, OutgoingHeaders]:
     """The value and the headers of the record."""
     event, tenant = delivery.event, delivery.tenant
     value, name, (due, ce_time) = event.payload, event.name.encode(), _due(event.due_at)

@@ -36,7 +36,7 @@ _OUT_OF_REACH = frozenset(
 ANY_PARTITION = -1
 THIS_MOMENT = 0
 
-Report = Callable[[KafkaError | None], None]
+OnReport = Callable[[KafkaError | None], None]
 Produce = Callable[
     [str, bytes | None, bytes | None, int, Callable[[KafkaError | None, Message], None], None, int, Any], None
 ]
@@ -113,7 +113,7 @@ class Outlet:
             return 1 << 60
         return max(_PROBES - self.under_way, 0)
 
-    def send(self, topic: str, value: bytes | None, key: bytes | None, headers: Any, report: Report) -> None:
+    def send(self, topic: str, value: bytes | None, key: bytes | None, headers: Any, report: OnReport) -> None:
         """Send one record. Raises `KafkaException` and `BufferError` if librdkafka refuses it at once."""
 
         def delivered(error: KafkaError | None, message: object) -> None:

@@ -20,7 +20,7 @@ from msgspec import Raw, Struct
 from everbell.clock import Clock
 from everbell.core.spec import Draft, EventSpec
 from everbell.core.tenant import Tenant, check_tenant_name
-from everbell.edge.batch_body import Read, read_batch
+from everbell.edge.batch_body import ReadItems, read_batch
 from everbell.edge.bodies import Body
 from everbell.edge.drafting import Edge, is_trace
 from everbell.errors import EverbellError, InvalidInput, TooLarge
@@ -31,7 +31,7 @@ ID_HEADER = "everbell-id"
 TRACE_HEADER = "traceparent"
 DEFAULT_TENANT = "default"
 
-Headers = Sequence[tuple[str, bytes | None]]
+IncomingHeaders = Sequence[tuple[str, bytes | None]]
 
 _parse = Body(EventSpec).parse
 _log = logging.getLogger("everbell.kafka")
@@ -54,7 +54,7 @@ class KafkaRecord(Struct, frozen=True):
     """The timestamp of the record; 0 if it has none."""
     key: bytes | None
     value: bytes | None
-    headers: Headers | None = None
+    headers: IncomingHeaders | None = None
     fault: str | None = None
     """Why the record must be refused, if that was found while it was read."""
 
@@ -130,7 +130,7 @@ class RecordReader:
             return (), (PoisonRecord(record, f"cannot be read: {unforeseen!r}"),)
 
     def _read_array(
-        self, record: KafkaRecord, batch: Read, policy: Tenant, id_prefix: str, trace: str | None, now: int
+        self, record: KafkaRecord, batch: ReadItems, policy: Tenant, id_prefix: str, trace: str | None, now: int
     ) -> tuple[list[Asked], list[PoisonRecord]]:
         asked: list[Asked] = []
         poison: list[PoisonRecord] = []

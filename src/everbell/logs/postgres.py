@@ -26,7 +26,7 @@ from everbell.logs.postgres_failures import append_error
 from everbell.logs.postgres_tables import prepare
 from everbell.logs.signal import Signal
 from everbell.stores.postgres.address import PostgresAddress
-from everbell.stores.postgres.failures import Failure
+from everbell.stores.postgres.failures import PostgresFailure
 
 _LOOK_S = 5.0  # How often to poll in spite of notifications.
 _RETRY_S = 0.5
@@ -140,7 +140,7 @@ class PostgresLog:
 
     async def _keep_listening(self) -> None:
         while True:
-            with suppress(*Failure):
+            with suppress(*PostgresFailure):
                 await self._listen()
             await asyncio.sleep(_RETRY_S)
 

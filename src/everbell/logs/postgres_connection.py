@@ -16,7 +16,7 @@ import asyncpg
 from everbell.errors import LogError, LogUnavailable
 from everbell.logs.postgres_failures import log_error
 from everbell.stores.postgres.address import PostgresAddress
-from everbell.stores.postgres.failures import Failure
+from everbell.stores.postgres.failures import PostgresFailure
 
 _SETTINGS = {
     "application_name": "everbell log",
@@ -28,7 +28,7 @@ _SETTINGS = {
 
 
 async def connect(address: PostgresAddress, timeout_s: float) -> asyncpg.Connection[Any]:
-    """A new session on a server that accepts writes. Raises one of `Failure`."""
+    """A new session on a server that accepts writes. Raises one of `PostgresFailure`."""
     settings = {
         **_SETTINGS,
         "search_path": f'"{address.schema}"',
@@ -72,7 +72,7 @@ class LogConnection:
                 except BaseException:
                     self._drop()
                     raise
-        except Failure as error:
+        except PostgresFailure as error:
             raise meaning(error, self._address.name) from error
 
     def _drop(self) -> None:

@@ -16,7 +16,7 @@ from everbell.errors import LogUnusable
 from everbell.logs.postgres_connection import connect
 from everbell.logs.postgres_failures import log_error
 from everbell.stores.postgres.address import PostgresAddress
-from everbell.stores.postgres.failures import Failure
+from everbell.stores.postgres.failures import PostgresFailure
 
 FORMAT = 1
 """The format that this version writes, and the newest that it reads."""
@@ -31,7 +31,7 @@ async def prepare(address: PostgresAddress, timeout_s: float) -> None:
                 await _make_or_check(connection, address)
         finally:
             connection.terminate()
-    except Failure as error:
+    except PostgresFailure as error:
         raise log_error(error, address.name) from error
 
 

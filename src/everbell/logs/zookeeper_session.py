@@ -34,7 +34,7 @@ from everbell.errors import LogError, LogUnavailable, LogUnusable
 from everbell.logs.signal import Signal
 from everbell.logs.zookeeper_address import ZookeeperAddress
 
-Request = Callable[[Any], Any]
+ZookeeperCall = Callable[[Any], Any]
 """A function that calls one of the client's `…_async` methods."""
 
 _EXPECTED = (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)
@@ -76,7 +76,7 @@ class Session:
         """The watch function for requests. It is always the same, so that the driver keeps it once for each path."""
         self._on_news(event)
 
-    async def ask(self, *requests: Request, lost: type[LogError] = LogUnavailable) -> list[Any]:
+    async def ask(self, *requests: ZookeeperCall, lost: type[LogError] = LogUnavailable) -> list[Any]:
         """Send requests in order and return their answers. Raises `lost` if the outcome is unknown, otherwise
         `LogUnavailable` or `LogUnusable`.
         """
@@ -142,7 +142,7 @@ class Session:
             if not self._client.connected:
                 await self.news.wait(ticket, self._timeout_s)
 
-    def _send(self, request: Request) -> asyncio.Future[Any]:
+    def _send(self, request: ZookeeperCall) -> asyncio.Future[Any]:
         future = self._loop.create_future()
 
         def settle(answer: Any) -> None:

@@ -6,14 +6,13 @@ They take the text of a flag, a variable or the file, and raise `InvalidInput` w
 from __future__ import annotations
 
 from collections.abc import Callable
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import ip_network
 
 from msgspec import Struct
 
 from everbell.core.time import parse_duration
 from everbell.errors import InvalidInput
-
-Network = IPv4Network | IPv6Network
+from everbell.http.address_guard import Network
 
 
 class Setting(Struct, frozen=True):

@@ -24,6 +24,7 @@ from everbell.core.tenant import Tenants
 from everbell.core.time import parse_duration
 from everbell.engine.engine import EngineSettings
 from everbell.errors import EverbellError, InvalidInput
+from everbell.http.address_guard import Network
 from everbell.kafka.settings import (
     KafkaSettings,
     kafka_settings,
@@ -35,7 +36,6 @@ from everbell.kafka.settings import (
 )
 from everbell.log_lines import LogFormat
 from everbell.node.setting_kinds import (
-    Network,
     Setting,
     number_reader,
     one_of_reader,

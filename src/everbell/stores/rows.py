@@ -35,14 +35,14 @@ encode = msgspec.msgpack.Encoder().encode
 _decode_event = msgspec.msgpack.Decoder(Event).decode
 _decode_record = msgspec.msgpack.Decoder(Record).decode
 
-Tally = list[int]
+StatusCounts = list[int]
 """A tenant's counts while they change, in the order of `Counts`."""
 
 PENDING, DEAD = 0, 1
 ENDED = {"delivered": 2, "cancelled": 3, "expired": 4}
 
 
-def added(tally: Tally | None, more: Sequence[int]) -> Tally:
+def added(tally: StatusCounts | None, more: Sequence[int]) -> StatusCounts:
     return [*more] if tally is None else [old + new for old, new in zip(tally, more, strict=True)]
 
 

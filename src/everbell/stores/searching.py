@@ -131,10 +131,10 @@ def bad_cursor() -> InvalidInput:
 SearchPlace = tuple[Any, ...]
 """The place of a row in the order of its space."""
 
-Slice = tuple[Sequence[tuple[SearchPlace, Event | Record | bytes | None]], bool]
+SearchSlice = tuple[Sequence[tuple[SearchPlace, Event | Record | bytes | None]], bool]
 """Places with the events or rows there (None for a row that cannot match), and whether these are the last."""
 
-Slices = Mapping[Space, Callable[[SearchPlace], Awaitable[Slice]]]
+SearchSlices = Mapping[Space, Callable[[SearchPlace], Awaitable[SearchSlice]]]
 """By space, the rows after a place."""
 
 _PLACES: dict[Space, msgspec.msgpack.Decoder[Any]] = {
@@ -152,7 +152,7 @@ FIRST: dict[Space, SearchPlace] = {
 NUMBER_MAX = (1 << 63) - 1
 
 
-async def collect(slices: Slices, filter: Filter, cursor: str | None, limit: int) -> Found:
+async def collect(slices: SearchSlices, filter: Filter, cursor: str | None, limit: int) -> Found:
     """A page of at most `limit` matches, or the matches among `EXAMINED_MAX` rows."""
     first, raw = read_cursor(filter, cursor)
     place = read_place(first, raw)

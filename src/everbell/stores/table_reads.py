@@ -12,7 +12,7 @@ from everbell.errors import StoreCorrupt
 from everbell.stores.paging import AT_MAX
 from everbell.stores.rows import BadRow, read_event, read_record
 from everbell.stores.table_writes import IndexEntry, KnownIds, TablePlace, place_of
-from everbell.stores.write_path import Name, Stored
+from everbell.stores.write_path import EventName, Stored
 
 _LOOK_AGAIN_S = (0.01, 0.02, 0.04, 0.08)
 """The pauses before further looks at an event that seems to be moving."""
@@ -24,7 +24,7 @@ class TableReader(Protocol):
     async def bodies(self, places: Sequence[TablePlace]) -> Sequence[bytes | None]:
         """The bodies of rows of events, in the order of their places."""
 
-    async def entries(self, names: Collection[Name]) -> dict[Name, tuple[IndexEntry, bytes | None]]:
+    async def entries(self, names: Collection[EventName]) -> dict[EventName, tuple[IndexEntry, bytes | None]]:
         """The index entries of ids, with the bodies of the rows that they point at. Unknown ids are missing."""
 
     async def finished(self, tenant: str, event_id: str) -> bytes | None:
@@ -72,9 +72,9 @@ async def _at_home(reader: TableReader, tenant: str, event_id: str) -> Event | N
     return event if event is not None and (event.tenant, event.id) == (tenant, event_id) else None
 
 
-async def known_ids(reader: TableReader, names: Collection[Name]) -> KnownIds:
+async def known_ids(reader: TableReader, names: Collection[EventName]) -> KnownIds:
     """The stored ids among some, for `TableWrites`."""
-    found: dict[Name, tuple[IndexEntry, Stored | None]] = {}
+    found: dict[EventName, tuple[IndexEntry, Stored | None]] = {}
     for name, (entry, body) in (await reader.entries(names)).items():
         try:
             found[name] = entry, _read_stored(entry, body)

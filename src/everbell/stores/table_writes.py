@@ -15,21 +15,21 @@ from typing import Literal
 from everbell.core.event import Event
 from everbell.core.time import HOUR_MS
 from everbell.stores.port import Finish, PreparedRows
-from everbell.stores.rows import NO_LABEL, Tally, encode, head_of, read_event, read_record, record_head
-from everbell.stores.write_path import Name, Stored
+from everbell.stores.rows import NO_LABEL, StatusCounts, encode, head_of, read_event, read_record, record_head
+from everbell.stores.write_path import EventName, Stored
 
-Table = Literal["E", "W", "D", "H"]
+TableLetter = Literal["E", "W", "D", "H"]
 """Scheduled, waiting and dead events, and records."""
 
 TableKey = tuple[int | str, ...]
 """The primary key of a row."""
 
-TablePlace = tuple[Table, TableKey]
+TablePlace = tuple[TableLetter, TableKey]
 
-IndexEntry = tuple[Table, int, int, int, str | None]
+IndexEntry = tuple[TableLetter, int, int, int, str | None]
 """An entry of the table of ids, without the id: table, partition, time, sequence, key."""
 
-KnownIds = Mapping[Name, tuple[IndexEntry, Stored | None]]
+KnownIds = Mapping[EventName, tuple[IndexEntry, Stored | None]]
 """Stored ids: the entry, and the event or record there, if it can be decoded."""
 
 RecordKey = tuple[int, str, str, int]
@@ -51,13 +51,13 @@ class TableWrites:
 
     def __init__(self, known: KnownIds, guarded: Mapping[TablePlace, Event]) -> None:
         """`guarded` has the events that lie where guarded changes say."""
-        self.counts: dict[str, Tally] = {}  # The apply adds these to the stored counts.
+        self.counts: dict[str, StatusCounts] = {}  # The apply adds these to the stored counts.
         self.scheduled, self.waiting, self.dead = EventTable(), EventTable(), EventTable()
         self.records: dict[RecordKey, tuple[int, str, str, int, bytes]] = {}  # Whole rows.
-        self.claims: dict[Name, IndexEntry] = {}  # New entries, if the database agrees that they are new.
+        self.claims: dict[EventName, IndexEntry] = {}  # New entries, if the database agrees that they are new.
         # Old entries that claims replace: those of an expired record, or of a row that was set aside.
-        self.freed: dict[Name, IndexEntry] = {}
-        self.entries: dict[Name, IndexEntry | None] = {}  # Changed entries of known events; None removes.
+        self.freed: dict[EventName, IndexEntry] = {}
+        self.entries: dict[EventName, IndexEntry | None] = {}  # Changed entries of known events; None removes.
         self.heads: dict[tuple[int, str, str], int | None] = {}
         self._known = known
         self._guarded = guarded
@@ -126,7 +126,7 @@ class TableWrites:
             hour = change.keep_until_at // HOUR_MS
             self._index((change.record.tenant, change.record.id), ("H", change.before.partition, hour, 0, None))
 
-    def _index(self, name: Name, entry: IndexEntry) -> None:
+    def _index(self, name: EventName, entry: IndexEntry) -> None:
         if name in self.claims:
             self.claims[name] = entry
         else:
@@ -138,8 +138,8 @@ class TableWrites:
     def block(self, partition: int, tenant: str, key: str, head: int | None) -> None:
         self.heads[partition, tenant, key] = head
 
-    def look_up(self, events: Collection[Event]) -> dict[Name, Stored]:
-        found: dict[Name, Stored] = {}
+    def look_up(self, events: Collection[Event]) -> dict[EventName, Stored]:
+        found: dict[EventName, Stored] = {}
         for event in events:
             name = event.tenant, event.id
             entry, stored = self._known.get(name, (None, None))
@@ -150,7 +150,7 @@ class TableWrites:
                 found[name] = stored
         return found
 
-    def _written(self, name: Name, entry: IndexEntry) -> Stored | None:
+    def _written(self, name: EventName, entry: IndexEntry) -> Stored | None:
         """The event or record that this apply has written where an entry points."""
         table, partition, at, sequence, key = entry
         if table == "H":

@@ -21,9 +21,9 @@ from typing import Generic, Protocol, TypeVar, assert_never
 from everbell.core.event import Event, Record
 from everbell.core.ids import PREFIX, make_id
 from everbell.stores.port import Add, Block, Change, Finish, Move, PreparedRows, Refusal, Unblock
-from everbell.stores.rows import DEAD, ENDED, PENDING, Tally
+from everbell.stores.rows import DEAD, ENDED, PENDING, StatusCounts
 
-Name = tuple[str, str]
+EventName = tuple[str, str]
 """(tenant, id)"""
 
 Stored = Event | tuple[Record, int]
@@ -35,7 +35,7 @@ _STEP = 512  # How many changes are made before other tasks may run.
 class Layout(Protocol):
     """How a store keeps the changes of one apply."""
 
-    counts: dict[str, Tally]
+    counts: dict[str, StatusCounts]
     """The counts of tenants; the write path adds to them."""
 
     def put(self, events: Collection[Event]) -> None:
@@ -70,7 +70,7 @@ class Layout(Protocol):
     def block(self, partition: int, tenant: str, key: str, head: int | None) -> None:
         """Write the head of a key; None removes it."""
 
-    def look_up(self, events: Collection[Event]) -> dict[Name, Stored]:
+    def look_up(self, events: Collection[Event]) -> dict[EventName, Stored]:
         """The events and records that have the client-given ids of new events. Rows that cannot be decoded are left
         out.
         """
@@ -116,7 +116,7 @@ class WritePath(Generic[L]):
         """Make changes as long as they add events; returns the index of the first other one."""
         # This loop runs for every event that is ever scheduled, so it makes few calls.
         changes, layout = self.changes, self.layout
-        known: dict[Name, Stored] | None = None
+        known: dict[EventName, Stored] | None = None
         tenant, tally = None, [0]
         added: list[Event] = []
         claimed: list[Event] = []
@@ -254,7 +254,7 @@ class WritePath(Generic[L]):
             and (stored.due_at == named.due_at if named.state == "waiting" else stored.run_at == named.run_at)
         )
 
-    def _tally(self, tenant: str) -> Tally:
+    def _tally(self, tenant: str) -> StatusCounts:
         self.tenants.add(tenant)
         return self.layout.counts.setdefault(tenant, [0, 0, 0, 0, 0])
 
@@ -281,7 +281,7 @@ def _still_counts(stored: Stored, created_at: int) -> Event | Record | None:
     return stored
 
 
-def given_names(changes: Sequence[Change]) -> dict[Name, int]:
+def given_names(changes: Sequence[Change]) -> dict[EventName, int]:
     """The client-given ids of new events, with their partitions."""
     events = (change.event for change in changes if type(change) is Add)
     return {(event.tenant, event.id): event.partition for event in events if not event.id.startswith(PREFIX)}

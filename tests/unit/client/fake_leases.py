@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from everbell.channels.queue import Lease
 from everbell.client.answers import Settled
-from everbell.client.event_json import Duration
+from everbell.client.event_json import DurationLike
 from everbell.client.queue_calls import Failure
 from everbell.core.occurrence import Occurrence
 from everbell.errors import EverbellError
@@ -48,7 +48,7 @@ class FakeLeases:
             self._told.clear()
             await self._told.wait()
 
-    async def lease(self, queue: str, *, limit: int, wait: Duration, lease: Duration | None) -> list[Lease]:
+    async def lease(self, queue: str, *, limit: int, wait: DurationLike, lease: DurationLike | None) -> list[Lease]:
         self.lease_calls += 1
         self._check()
         assert isinstance(wait, float)
@@ -78,7 +78,7 @@ class FakeLeases:
         self.failed.extend(failures)
         return self._settle([failure.lease for failure in failures])
 
-    async def extend(self, queue: str, leases: Sequence[str], *, lease: Duration) -> Settled:
+    async def extend(self, queue: str, leases: Sequence[str], *, lease: DurationLike) -> Settled:
         self._check()
         self.extended.append((asyncio.get_running_loop().time(), tuple(leases)))
         lost = [token for token in leases if token not in self.held]

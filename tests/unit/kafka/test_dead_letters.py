@@ -9,7 +9,7 @@ import pytest
 
 from everbell.kafka import dead_letters
 from everbell.kafka.dead_letters import DeadLetters
-from everbell.kafka.outlet import Report
+from everbell.kafka.outlet import OnReport
 from everbell.kafka.record import KafkaRecord, PoisonRecord
 from everbell.kafka.settings import KafkaCluster
 from everbell.testing import VirtualClock, run_virtual
@@ -25,7 +25,7 @@ class Outlet:
         self.under_way = self.most = 0
         self.full = 0
 
-    def send(self, topic: str, value: bytes | None, key: bytes | None, headers: Any, report: Report) -> None:
+    def send(self, topic: str, value: bytes | None, key: bytes | None, headers: Any, report: OnReport) -> None:
         if self.under_way == ROOM or self.full:
             self.full = max(self.full - 1, 0)
             raise BufferError("Local: Queue full")

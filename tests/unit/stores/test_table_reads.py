@@ -12,7 +12,7 @@ from everbell.core.ids import make_id
 from everbell.stores.rows import labelled_row
 from everbell.stores.table_reads import read_one
 from everbell.stores.table_writes import IndexEntry, TablePlace
-from everbell.stores.write_path import Name
+from everbell.stores.write_path import EventName
 
 EVENT = Event("order-17", "shop", 3, 7, 1_000, 1_000, "queue:q", b"{}", 5)
 OLD: IndexEntry = ("E", 3, 1_000, 7, None)
@@ -32,7 +32,7 @@ class MovingReader:
     async def bodies(self, places: Sequence[TablePlace]) -> Sequence[bytes | None]:
         return [self._home.pop(0) if self._home else None for _ in places]
 
-    async def entries(self, names: Collection[Name]) -> dict[Name, tuple[IndexEntry, bytes | None]]:
+    async def entries(self, names: Collection[EventName]) -> dict[EventName, tuple[IndexEntry, bytes | None]]:
         look = self._looks[min(self.looks, len(self._looks) - 1)]
         self.looks += 1
         return {name: look[name[1]] for name in names if name[1] in look}

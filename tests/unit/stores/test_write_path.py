@@ -19,7 +19,7 @@ from everbell.core.time import HOUR_MS
 from everbell.stores.memory.shelves import Shelves
 from everbell.stores.port import Add, Change, Finish, Move, Refusal
 from everbell.stores.rocksdb.store import RocksdbStore
-from everbell.stores.rows import Tally, read_event, read_record
+from everbell.stores.rows import StatusCounts, read_event, read_record
 from everbell.stores.table_writes import TablePlace, TableWrites, entry_of, place_of
 from everbell.stores.write_path import Stored, WritePath
 from tests.conformance.stores import NOW, PARTITIONS, UNOWNED, event, finish
@@ -34,7 +34,7 @@ class Tables:
         self.events: dict[TablePlace, bytes] = {}
         self.records: dict[Row, bytes] = {}
         self.entries: dict[tuple[str, str], Any] = {}
-        self.counts: dict[str, Tally] = {}
+        self.counts: dict[str, StatusCounts] = {}
 
     def apply(self, changes: Sequence[Change]) -> Mapping[int, Refusal]:
         known = {name: (entry, self._at(name, entry)) for name, entry in self.entries.items()}

@@ -6,7 +6,11 @@ from acsylla import errors
 
 from everbell.errors import StoreError, StoreUnavailable, StoreUnusable
 
-Failure = (errors.CassException, TimeoutError, OSError)  # All errors of the driver that are not programming errors.
+CassandraFailure = (
+    errors.CassException,
+    TimeoutError,
+    OSError,
+)  # All errors of the driver that are not programming errors.
 
 _UNMET = (
     errors.CassErrorServerUnavailable,

@@ -15,7 +15,7 @@ from everbell.stores.cassandra.buckets import LOW
 from everbell.stores.cassandra.reads import DEAD_PARTS, HOURS, CassandraReader, merged
 from everbell.stores.cassandra.session import CassandraSession
 from everbell.stores.port import Filter, Found
-from everbell.stores.searching import SearchPlace, Slice, Slices, collect
+from everbell.stores.searching import SearchPlace, SearchSlice, SearchSlices, collect
 
 SLICE = 2_000  # How many rows are examined at a time.
 _DEPTH_MIN = 8
@@ -46,14 +46,14 @@ class CassandraSearch:
         self._level = level
         self._filter = filter
         self._partitions = list(range(partitions)) if filter.partition is None else [filter.partition]
-        self._slices: Slices = {"E": self._scheduled, "W": self._waiting, "D": self._dead, "H": self._finished}
+        self._slices: SearchSlices = {"E": self._scheduled, "W": self._waiting, "D": self._dead, "H": self._finished}
         self._lows: dict[int, int] | None = None
 
     async def run(self, cursor: str | None, limit: int) -> Found:
         """A page of at most `limit` matches, or the matches among a limited number of rows."""
         return await collect(self._slices, self._filter, cursor, limit)
 
-    async def _scheduled(self, place: SearchPlace) -> Slice:
+    async def _scheduled(self, place: SearchPlace) -> SearchSlice:
         at, sequence = max(place, ((self._filter.from_at or 0) - 1, SEQUENCE_MAX))
         after = position(at, min(sequence, SEQUENCE_MAX)) if at >= 0 else -1
         if self._lows is None:
@@ -65,7 +65,7 @@ class CassandraSearch:
         found, is_whole = merged((part, more) for part, more, _ in parts)
         return [((at, sequence), body) for at, sequence, body in found], is_whole
 
-    async def _waiting(self, place: SearchPlace) -> Slice:
+    async def _waiting(self, place: SearchPlace) -> SearchSlice:
         """One key after the other, in each partition; a slice ends with a partition, or when it is long enough."""
         partition, key, due_at, sequence = place
         rows: list[tuple[SearchPlace, bytes]] = []
@@ -92,14 +92,14 @@ class CassandraSearch:
             start = names[-1] + "\0"
         return names if only is None or only >= start else []
 
-    async def _dead(self, place: SearchPlace) -> Slice:
+    async def _dead(self, place: SearchPlace) -> SearchSlice:
         depth = SLICE // DEAD_PARTS
         places = [(self._store, self._filter.tenant, part, *place, depth) for part in range(DEAD_PARTS)]
         parts = await self._link.ask_all(_DEAD, places, self._level)
         rows, is_whole = merged((part, len(part) == depth) for part in parts)
         return [((at, sequence), body) for at, sequence, body in rows], is_whole
 
-    async def _finished(self, place: SearchPlace) -> Slice:
+    async def _finished(self, place: SearchPlace) -> SearchSlice:
         """The latest hour first; a slice is from one hour."""
         hour, event_id, occurrence = place
         hours = [row[0] for row in await self._link.ask(HOURS, self._store, level=self._level) if row[0] <= hour]
@@ -110,7 +110,7 @@ class CassandraSearch:
                 return rows, is_last and number == hours[-1]
         return [], True
 
-    async def _of_hour(self, hour: int, before: tuple[str, int] | None) -> Slice:
+    async def _of_hour(self, hour: int, before: tuple[str, int] | None) -> SearchSlice:
         tenant = self._filter.tenant
         parts = [row[0] for row in await self._link.ask(_SHELVES, self._store, hour, tenant, level=self._level)]
         depth = max(SLICE // max(len(parts), 1), _DEPTH_MIN)

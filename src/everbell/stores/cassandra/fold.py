@@ -16,7 +16,7 @@ from everbell.stores.cassandra.fence import FENCE
 from everbell.stores.cassandra.journal import ENDED, Journal, fence_of
 from everbell.stores.cassandra.rows import RowChange
 from everbell.stores.cassandra.session import CassandraSession
-from everbell.stores.rows import Tally, added
+from everbell.stores.rows import StatusCounts, added
 
 FOLDER = 0  # The owner of this partition adds counts up.
 FOLD_MS = HOUR_MS  # How often to look, and how long a writer must have been silent.
@@ -32,13 +32,13 @@ _COUNTS = "SELECT tenant, tally FROM counts WHERE store = ? AND writer = ?"
 
 
 async def fold(
-    link: CassandraSession, journal: Journal, tallies: dict[str, Tally], now: int
-) -> tuple[list[RowChange], dict[str, Tally]]:
+    link: CassandraSession, journal: Journal, tallies: dict[str, StatusCounts], now: int
+) -> tuple[list[RowChange], dict[str, StatusCounts]]:
     """The row changes that add the counts of writers that are gone to those of this writer, and the sums."""
     store = link.address.store
     holders = {writer for _, writer in fence_of(await link.see(FENCE, store)).values()}
     changes: list[RowChange] = []
-    sums: dict[str, Tally] = {}
+    sums: dict[str, StatusCounts] = {}
     for writer in await _gone(link, journal, holders, now):
         if not await journal.end(writer):
             continue

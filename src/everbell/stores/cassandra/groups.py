@@ -13,7 +13,7 @@ from everbell.stores.fence_checks import tenant_of
 from everbell.stores.port import Add, Block, Change, PreparedRows, Unblock
 
 Levels = tuple[str, ...]
-Group = tuple[Levels, list[int]]  # Levels, and the indices of changes.
+LevelGroup = tuple[Levels, list[int]]  # Levels, and the indices of changes.
 
 
 def is_asked(change: Change) -> bool:
@@ -24,7 +24,7 @@ def is_asked(change: Change) -> bool:
     return not change.follows if isinstance(change, Add) else change.guarded
 
 
-def groups_of(changes: Sequence[Change], usual: Levels, wanted: Callable[[str], Levels]) -> list[Group]:
+def groups_of(changes: Sequence[Change], usual: Levels, wanted: Callable[[str], Levels]) -> list[LevelGroup]:
     """The changes by their levels, those of the usual level first. `wanted` has the levels of a tenant."""
     groups: dict[Levels, list[int]] = {usual: []}
     for index, change in enumerate(changes):
@@ -38,7 +38,7 @@ def groups_of(changes: Sequence[Change], usual: Levels, wanted: Callable[[str], 
     return used
 
 
-def _has_shared_names(changes: Sequence[Change], groups: Sequence[Group]) -> bool:
+def _has_shared_names(changes: Sequence[Change], groups: Sequence[LevelGroup]) -> bool:
     """Whether two groups have changes of the same event or key."""
     seen: dict[tuple[str, str, str], int] = {}
     for number, (_, indices) in enumerate(groups):

@@ -21,7 +21,7 @@ from everbell.stores.paging import AT_MAX, LEFT_OUT_PER_EVENT, first_after, page
 from everbell.stores.port import Page
 from everbell.stores.rows import HEAD_BYTES, head_of_stem
 from everbell.stores.table_writes import IndexEntry, TablePlace
-from everbell.stores.write_path import Name
+from everbell.stores.write_path import EventName
 
 RECORD_PARTS = 16
 DEAD_PARTS = 16
@@ -195,7 +195,7 @@ class CassandraReader:
     async def bodies(self, places: Sequence[TablePlace]) -> Sequence[bytes | None]:
         return await asyncio.gather(*(self.body(place) for place in places))
 
-    async def entries(self, names: Collection[Name]) -> dict[Name, tuple[IndexEntry, bytes | None]]:
+    async def entries(self, names: Collection[EventName]) -> dict[EventName, tuple[IndexEntry, bytes | None]]:
         places = [(self._store, *name) for name in names]
         rows = zip(names, await self._link.ask_all(_ID, places, self._level), strict=True)
         entries = {name: read_entry(row[0][0]) for name, row in rows if row}
@@ -209,7 +209,7 @@ class CassandraReader:
         found = await self._link.ask_all(_RECORD, places, self._level)
         return next((rows[0][0] for rows in found if rows), None)
 
-    async def _entry_body(self, name: Name, entry: IndexEntry) -> bytes | None:
+    async def _entry_body(self, name: EventName, entry: IndexEntry) -> bytes | None:
         table, partition, at, sequence, key = entry
         tenant, event_id = name
         if table == "H":

@@ -16,14 +16,14 @@ from acsylla import Consistency, SSLVerifyFlags
 
 from everbell.errors import StoreUnusable
 from everbell.stores.cassandra.address import CassandraAddress
-from everbell.stores.cassandra.failures import Failure, store_error
+from everbell.stores.cassandra.failures import CassandraFailure, store_error
 from everbell.stores.cassandra.levels import level_of
 
 CONNECT_S = 5.0
 ANSWER_S = 10.0  # How long to wait for an answer.
 IN_FLIGHT = 128  # How many reads and plain writes are in flight at a time. Others wait here and not in the server.
 
-Row = tuple[Any, ...]
+CassandraRow = tuple[Any, ...]
 Statement = tuple[str, Sequence[Any]]  # A text with its values.
 
 
@@ -44,14 +44,18 @@ class CassandraSession:
         self._opening = asyncio.Lock()
         self._permits = asyncio.Semaphore(IN_FLIGHT)
 
-    async def ask(self, text: str, *values: Any, level: str | None = None, timeout_s: float = ANSWER_S) -> list[Row]:
+    async def ask(
+        self, text: str, *values: Any, level: str | None = None, timeout_s: float = ANSWER_S
+    ) -> list[CassandraRow]:
         """Read some rows, or write without a timestamp."""
         with self._translated:
             statement = await self._bound(text, values, level_of(level or self.floor), timeout_s)
             async with self._permits:
                 return _rows(await self._session.execute(statement))
 
-    async def ask_all(self, text: str, places: Iterable[Sequence[Any]], level: str | None = None) -> list[list[Row]]:
+    async def ask_all(
+        self, text: str, places: Iterable[Sequence[Any]], level: str | None = None
+    ) -> list[list[CassandraRow]]:
         """`ask` for many values at once. The answers are in the same order."""
         return await asyncio.gather(*(self.ask(text, *values, level=level) for values in places))
 
@@ -64,7 +68,9 @@ class CassandraSession:
             async with self._permits:
                 await execute(request)
 
-    async def decide(self, statements: Sequence[Statement], *, timeout_s: float = ANSWER_S) -> tuple[bool, list[Row]]:
+    async def decide(
+        self, statements: Sequence[Statement], *, timeout_s: float = ANSWER_S
+    ) -> tuple[bool, list[CassandraRow]]:
         """A lightweight transaction on one partition of Cassandra: whether it was made, and the present rows if not.
 
         When it raises, it may have been made, or may still be made later.
@@ -80,7 +86,7 @@ class CassandraSession:
             rows = _rows(await execute(request))
         return bool(rows and rows[0][0]), [row[1:] for row in rows]
 
-    async def see(self, text: str, *values: Any, timeout_s: float = ANSWER_S) -> list[Row]:
+    async def see(self, text: str, *values: Any, timeout_s: float = ANSWER_S) -> list[CassandraRow]:
         """Read rows of lightweight transactions. One that is half done is finished first, or never will be."""
         with self._translated:
             statement = await self._bound(text, values, self._serial, timeout_s)
@@ -91,7 +97,7 @@ class CassandraSession:
         with self._translated:
             await self._prepare(text)
 
-    async def run(self, text: str) -> list[Row]:
+    async def run(self, text: str) -> list[CassandraRow]:
         """Run a statement without preparing it, for example to create a table."""
         with self._translated:
             session = await self._connected()
@@ -145,7 +151,7 @@ class _Translation:
         return None
 
     def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
-        if isinstance(error, Failure):
+        if isinstance(error, CassandraFailure):
             raise store_error(error, self._name) from error
 
 
@@ -207,5 +213,5 @@ def _file_text(path: str) -> str:
         ) from error
 
 
-def _rows(result: Any) -> list[Row]:
+def _rows(result: Any) -> list[CassandraRow]:
     return [row.as_tuple() for row in result.all()]

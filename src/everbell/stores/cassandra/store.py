@@ -41,10 +41,10 @@ from everbell.stores.cassandra.table_changes import event_changes, name_changes,
 from everbell.stores.cassandra.upkeep import Sweep, bury, claim, taken_ids
 from everbell.stores.fence_checks import check_claim, partitions_of
 from everbell.stores.port import Add, Change, Counts, Filter, Found, Move, Page, Poison, Refusal
-from everbell.stores.rows import Tally, added
+from everbell.stores.rows import StatusCounts, added
 from everbell.stores.table_reads import known_ids, read_one, stored_events
 from everbell.stores.table_writes import TableWrites
-from everbell.stores.write_path import Name, WritePath, given_names, guarded_events
+from everbell.stores.write_path import EventName, WritePath, given_names, guarded_events
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ class CassandraStore:
         self._fence = Fence(self._link, self._journal)
         self._buckets = Buckets(self._link, address.shard_events)
         self._reader = CassandraReader(self._link, empty=self._buckets.idle)
-        self._tallies: dict[str, Tally] = {}
+        self._tallies: dict[str, StatusCounts] = {}
         self._shelves: set[tuple[int, str, int]] = set()
         self._retire_at = self._fold_at = 0
         self._lock = asyncio.Lock()
@@ -208,7 +208,7 @@ class CassandraStore:
             await self._journal.run(rows, levels, partial(self._tallies.update, tallies))
         return path.refusals
 
-    async def _claim_ids(self, given: Mapping[Name, int]) -> set[Name]:
+    async def _claim_ids(self, given: Mapping[EventName, int]) -> set[EventName]:
         """Keep other nodes from taking the same ids for other partitions now; returns the ids that others are taking.
         Not needed by a node that owns all partitions."""
         if not given or len(self._fence.held) == self.partitions:
@@ -294,7 +294,7 @@ class CassandraStore:
         return await CassandraSearch(self._link, self.partitions, filter, self._level(filter.tenant)).run(cursor, limit)
 
     async def counts(self) -> Mapping[str, Counts]:
-        sums: dict[str, Tally] = {}
+        sums: dict[str, StatusCounts] = {}
         for tenant, tally in await self._link.ask(_COUNTS, self._link.address.store):
             sums[tenant] = added(sums.get(tenant), msgspec.msgpack.decode(tally))
         return {tenant: Counts(*numbers) for tenant, numbers in sums.items()}
@@ -326,7 +326,7 @@ def _too_large(changes: Sequence[Change]) -> list[int]:
     ]
 
 
-def _adds_of(changes: Sequence[Change], names: Collection[Name]) -> list[int]:
+def _adds_of(changes: Sequence[Change], names: Collection[EventName]) -> list[int]:
     return [
         index
         for index, change in enumerate(changes)

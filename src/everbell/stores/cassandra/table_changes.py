@@ -11,7 +11,7 @@ from everbell.core.time import DAY_MS, HOUR_MS
 from everbell.stores.cassandra.buckets import BucketPlace, Buckets, bucket_of
 from everbell.stores.cassandra.reads import part_of_dead, part_of_record
 from everbell.stores.cassandra.rows import RowChange
-from everbell.stores.rows import Tally, added
+from everbell.stores.rows import StatusCounts, added
 from everbell.stores.table_writes import TableWrites
 
 _TTL_MAX_S = 20 * 365 * 86_400  # Cassandra accepts no longer time to live.
@@ -70,6 +70,6 @@ def record_changes(writes: TableWrites, now: int, known: set[tuple[int, str, int
     return changes
 
 
-def tallied(writes: TableWrites, tallies: Mapping[str, Tally]) -> dict[str, Tally]:
+def tallied(writes: TableWrites, tallies: Mapping[str, StatusCounts]) -> dict[str, StatusCounts]:
     """The counts of this writer after the apply, for the tenants that it concerns."""
     return {tenant: added(tallies.get(tenant), more) for tenant, more in writes.counts.items()}

@@ -12,19 +12,19 @@ from everbell.core.event import Event, Record, position, position_at
 from everbell.core.ids import SEQUENCE_MAX
 from everbell.stores.memory.shelves import Shelves
 from everbell.stores.port import Filter, Found
-from everbell.stores.searching import SearchPlace, Slice, Space, collect
+from everbell.stores.searching import SearchPlace, SearchSlice, Space, collect
 
 SLICE = 2_000  # How many rows are examined at a time.
 
-Rows = Iterator[tuple[SearchPlace, Event | Record]]
+MemoryRows = Iterator[tuple[SearchPlace, Event | Record]]
 
 
 async def search(shelves: Shelves, filter: Filter, cursor: str | None, limit: int) -> Found:
-    async def some(rows: Callable[[Shelves, Filter, SearchPlace], Rows], after: SearchPlace) -> Slice:
+    async def some(rows: Callable[[Shelves, Filter, SearchPlace], MemoryRows], after: SearchPlace) -> SearchSlice:
         found = list(islice(rows(shelves, filter, after), SLICE))
         return found, len(found) < SLICE
 
-    spaces: dict[Space, Callable[[Shelves, Filter, SearchPlace], Rows]] = {
+    spaces: dict[Space, Callable[[Shelves, Filter, SearchPlace], MemoryRows]] = {
         "E": _scheduled,
         "W": _waiting,
         "D": _dead,
@@ -33,13 +33,13 @@ async def search(shelves: Shelves, filter: Filter, cursor: str | None, limit: in
     return await collect({space: partial(some, rows) for space, rows in spaces.items()}, filter, cursor, limit)
 
 
-def _scheduled(shelves: Shelves, filter: Filter, after: SearchPlace) -> Rows:
+def _scheduled(shelves: Shelves, filter: Filter, after: SearchPlace) -> MemoryRows:
     start = max(_position(after), position(filter.from_at or 0, 0) - 1)
     lists = shelves.scheduled if filter.partition is None else [shelves.scheduled[filter.partition]]
     return _placed(shelves, merge(*(_after(shelf, start) for shelf in lists)))
 
 
-def _waiting(shelves: Shelves, filter: Filter, after: SearchPlace) -> Rows:
+def _waiting(shelves: Shelves, filter: Filter, after: SearchPlace) -> MemoryRows:
     lines = [line for line in shelves.waiting if line[1] == filter.tenant and filter.key in (None, line[2])]
     for partition, tenant, key in sorted(lines):
         if (partition, key) < after[:2]:
@@ -49,11 +49,11 @@ def _waiting(shelves: Shelves, filter: Filter, after: SearchPlace) -> Rows:
             yield (partition, key, *place), event
 
 
-def _dead(shelves: Shelves, filter: Filter, after: SearchPlace) -> Rows:
+def _dead(shelves: Shelves, filter: Filter, after: SearchPlace) -> MemoryRows:
     return _placed(shelves, _after(shelves.dead.get(filter.tenant, []), _position(after)))
 
 
-def _finished(shelves: Shelves, filter: Filter, after: SearchPlace) -> Rows:
+def _finished(shelves: Shelves, filter: Filter, after: SearchPlace) -> MemoryRows:
     for hour in sorted(shelves.records, reverse=True):
         names = [name for name in shelves.records[hour] if name[1] == filter.tenant and (hour, *name[2:]) < after]
         for name in sorted(names, reverse=True):
@@ -69,5 +69,5 @@ def _position(place: SearchPlace) -> int:
     return position(at, min(sequence, SEQUENCE_MAX)) if at >= 0 else -1
 
 
-def _placed(shelves: Shelves, places: Iterable[int]) -> Rows:
+def _placed(shelves: Shelves, places: Iterable[int]) -> MemoryRows:
     return (((position_at(place), place & SEQUENCE_MAX), shelves.at(place)) for place in places)

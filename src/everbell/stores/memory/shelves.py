@@ -16,8 +16,8 @@ from everbell.core.ids import SEQUENCE_MAX, place_in
 from everbell.core.time import HOUR_MS
 from everbell.stores.memory.row_maker import MemoryRowMaker
 from everbell.stores.port import Finish, PreparedRows
-from everbell.stores.rows import Tally
-from everbell.stores.write_path import Name, Stored
+from everbell.stores.rows import StatusCounts
+from everbell.stores.write_path import EventName, Stored
 
 RecordName = tuple[int, str, str, int]
 """The hour in which the record expires, tenant, id, and the occurrence; 0 for a finished event."""
@@ -29,7 +29,7 @@ class Shelves:
     row_maker = MemoryRowMaker()
 
     def __init__(self, partitions: int) -> None:
-        self.counts: dict[str, Tally] = {}
+        self.counts: dict[str, StatusCounts] = {}
         self.events: dict[int, Event] = {}  # The unfinished events, by sequence.
         self.scheduled: list[list[int]] = [[] for _ in range(partitions)]
         self.waiting: defaultdict[tuple[int, str, str], list[int]] = defaultdict(list)
@@ -38,7 +38,7 @@ class Shelves:
         self.records: defaultdict[int, dict[RecordName, tuple[Record, int]]] = defaultdict(dict)
         self.heads: dict[tuple[int, str, str], int] = {}
         # The sequence of an unfinished event, or the name of a record.
-        self._index: dict[Name, int | RecordName] = {}
+        self._index: dict[EventName, int | RecordName] = {}
 
     def put(self, events: Collection[Event]) -> None:
         for event in events:
@@ -88,11 +88,11 @@ class Shelves:
         else:
             self.heads[partition, tenant, key] = head
 
-    def look_up(self, events: Collection[Event]) -> dict[Name, Stored]:
+    def look_up(self, events: Collection[Event]) -> dict[EventName, Stored]:
         found = {name: self._indexed(name) for name in ((event.tenant, event.id) for event in events)}
         return {name: stored for name, stored in found.items() if stored is not None}
 
-    def _indexed(self, name: Name) -> Stored | None:
+    def _indexed(self, name: EventName) -> Stored | None:
         place = self._index.get(name)
         if place is None:
             return None

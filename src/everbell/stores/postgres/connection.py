@@ -18,7 +18,7 @@ import asyncpg
 from everbell.entropy import Entropy
 from everbell.errors import StoreUnavailable
 from everbell.stores.postgres.address import PostgresAddress
-from everbell.stores.postgres.failures import Failure, store_error
+from everbell.stores.postgres.failures import PostgresFailure, store_error
 
 T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.Connection[Any]"
@@ -78,7 +78,7 @@ class PostgresLink:
             raise StoreUnavailable(self._why)
         try:
             self._connection = await connect(self._address)
-        except Failure as error:
+        except PostgresFailure as error:
             # This includes a wrong password: it was right before, and is perhaps being changed.
             self._why = str(store_error(error, self._address.name))
             self._failures += 1
@@ -111,7 +111,7 @@ class PostgresLink:
         try:
             async with asyncio.timeout(ANSWER_S):
                 return await work(connection)
-        except Failure as error:
+        except PostgresFailure as error:
             failure = store_error(error, self._address.name)
             if isinstance(failure, StoreUnavailable):
                 self.drop()
@@ -125,7 +125,7 @@ class PostgresLink:
         if connection is not None and not connection.is_closed():
             try:
                 await connection.close(timeout=CONNECT_S)
-            except Failure:
+            except PostgresFailure:
                 connection.terminate()
 
 

@@ -31,7 +31,7 @@ TO_MEND = {
 }
 """By the state of SQL: how a person mends the cause."""
 
-Failure = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, EOFError)
+PostgresFailure = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, EOFError)
 """All errors of the driver that are not programming errors; time-outs are `OSError`s."""
 
 

@@ -16,7 +16,16 @@ from everbell.stores.port import Filter, Found
 from everbell.stores.postgres.connection import Connection
 from everbell.stores.postgres.reads import bounded
 from everbell.stores.rows import encode
-from everbell.stores.searching import FIRST, NUMBER_MAX, SearchPlace, Slice, Slices, collect, read_cursor, read_place
+from everbell.stores.searching import (
+    FIRST,
+    NUMBER_MAX,
+    SearchPlace,
+    SearchSlice,
+    SearchSlices,
+    collect,
+    read_cursor,
+    read_place,
+)
 
 SLICE = 2_000  # How many rows one statement examines.
 
@@ -85,7 +94,7 @@ class PostgresSearch:
         self._connection = connection
         self._filter = filter
         self._partitions = list(range(partitions)) if filter.partition is None else [filter.partition]
-        self._slices: Slices = {"E": self._scheduled, "W": self._waiting, "D": self._dead, "H": self._finished}
+        self._slices: SearchSlices = {"E": self._scheduled, "W": self._waiting, "D": self._dead, "H": self._finished}
         self._depth = max(SLICE // len(self._partitions), 4)
 
     async def run(self, cursor: str | None, limit: int) -> Found:
@@ -95,14 +104,14 @@ class PostgresSearch:
             return Found([], None)  # No name contains a zero byte, and the server refuses to look for one.
         return await collect(self._slices, self._filter, cursor, limit)
 
-    async def _scheduled(self, place: SearchPlace) -> Slice:
+    async def _scheduled(self, place: SearchPlace) -> SearchSlice:
         start = max(place, ((self._filter.from_at or 0) - 1, NUMBER_MAX))
         rows = await self._connection.fetch(
             _SCHEDULED, encode(self._filter.tenant), self._partitions, *start, self._depth, paging.PAGE_BYTES_MAX
         )
         return self._cut([((*row,)[:2], row) for row in rows])
 
-    async def _waiting(self, place: SearchPlace) -> Slice:
+    async def _waiting(self, place: SearchPlace) -> SearchSlice:
         tenant, key, partition = self._filter.tenant, self._filter.key, self._filter.partition
         if key is not None and partition is not None:
             # A forged place may name another key; the search stays with the filter's key.
@@ -115,7 +124,7 @@ class PostgresSearch:
         rows = await self._connection.fetch(_WAITING, tenant, *columns, self._depth, paging.PAGE_BYTES_MAX)
         return self._cut([((*row,)[:4], row) for row in rows])
 
-    def _cut(self, rows: list[tuple[SearchPlace, Any]]) -> Slice:
+    def _cut(self, rows: list[tuple[SearchPlace, Any]]) -> SearchSlice:
         """The complete part of a slice: up to the last row that was read of some partition, or up to the bytes of a
         slice."""
         counts: dict[int, int] = {}
@@ -132,16 +141,16 @@ class PostgresSearch:
                 return good, False
         return good, True
 
-    async def _dead(self, place: SearchPlace) -> Slice:
+    async def _dead(self, place: SearchPlace) -> SearchSlice:
         values = self._filter.tenant, *place
         return _within(await self._connection.fetch(_DEAD, *values, SLICE, paging.PAGE_BYTES_MAX))
 
-    async def _finished(self, place: SearchPlace) -> Slice:
+    async def _finished(self, place: SearchPlace) -> SearchSlice:
         rows = await self._connection.fetch(_FINISHED, self._filter.tenant, *place, SLICE)
         return [((*row,)[:3], row["body"]) for row in rows], len(rows) < SLICE
 
 
-def _within(rows: Sequence[Any]) -> Slice:
+def _within(rows: Sequence[Any]) -> SearchSlice:
     """The slice of rows (time, sequence, body) that need no merging."""
     good = [((*row,)[:2], row["body"]) for row in rows if not row["is_beyond"]]
     return good, len(good) < SLICE and len(good) == len(rows)

@@ -17,7 +17,7 @@ import asyncpg
 from everbell.stores.fence_checks import raise_if_fenced
 from everbell.stores.postgres.address import PostgresAddress
 from everbell.stores.postgres.connection import ANSWER_S, Connection, PostgresLink
-from everbell.stores.postgres.failures import Failure, store_error
+from everbell.stores.postgres.failures import PostgresFailure, store_error
 from everbell.stores.postgres.write import ApplyOutcome, Operation, call, copy, is_large
 from everbell.stores.table_writes import TableWrites
 
@@ -82,7 +82,7 @@ class NumberedOperations:
         except asyncpg.UniqueViolationError:
             self._link.drop()  # A record exists already. Only arrays can replace it.
             return None
-        except Failure as error:
+        except PostgresFailure as error:
             self._link.drop()
             raise store_error(error, self._address.name) from error
         except asyncio.CancelledError:
@@ -97,7 +97,7 @@ class NumberedOperations:
         try:
             async with asyncio.timeout(ANSWER_S):
                 return await work
-        except Failure as error:
+        except PostgresFailure as error:
             is_certain = _is_certain(error, connection)
             self._link.drop()
             result = GIVEN_UP if is_certain else await self._find_out()
@@ -117,7 +117,7 @@ class NumberedOperations:
                     await connection.execute(_GIVE_UP, self._writer, self._number, GIVEN_UP)
                     result: int = await connection.fetchval(_RESULT, self._writer)
                     return result
-            except Failure:
+            except PostgresFailure:
                 self._link.drop()
 
 

@@ -15,8 +15,8 @@ from everbell.stores.port import Page
 from everbell.stores.postgres.connection import Connection
 from everbell.stores.rows import HEAD_BYTES, head_of_stem
 from everbell.stores.table_reads import read_one
-from everbell.stores.table_writes import IndexEntry, Table, TablePlace
-from everbell.stores.write_path import Name
+from everbell.stores.table_writes import IndexEntry, TableLetter, TablePlace
+from everbell.stores.write_path import EventName
 
 
 def bounded(place: str, rows: str, bytes_max: str, *more: str) -> str:
@@ -90,7 +90,7 @@ _LOOK_UP = """
     FROM unnest($1::text[], $2::text[]) AS n (tenant, id)
     CROSS JOIN LATERAL (SELECT * FROM ids WHERE ids.tenant = n.tenant AND ids.id = n.id LIMIT 1) AS i
 """
-_BODIES: dict[Table, str] = {
+_BODIES: dict[TableLetter, str] = {
     "E": """
     SELECT (SELECT s.body FROM scheduled AS s
             WHERE s.partition = n.partition AND s.run_at = n.run_at AND s.sequence = n.sequence)
@@ -160,7 +160,7 @@ class PostgresReader:
         return None if "\0" in tenant + event_id else await read_one(self, tenant, event_id)
 
     async def bodies(self, places: Sequence[TablePlace]) -> Sequence[bytes | None]:
-        keys: dict[Table, list[Any]] = {}
+        keys: dict[TableLetter, list[Any]] = {}
         for table, key in places:
             keys.setdefault(table, []).append(key)
         found: dict[TablePlace, bytes | None] = {}
@@ -169,7 +169,7 @@ class PostgresReader:
             found.update(((table, key), row["body"]) for key, row in zip(own, rows, strict=True))
         return [found[place] for place in places]
 
-    async def entries(self, names: Collection[Name]) -> dict[Name, tuple[IndexEntry, bytes | None]]:
+    async def entries(self, names: Collection[EventName]) -> dict[EventName, tuple[IndexEntry, bytes | None]]:
         rows = await self._fetch(_LOOK_UP, *columns_of(names, 2))
         return {(tenant, event_id): ((*entry,), body) for tenant, event_id, *entry, body in rows}
 

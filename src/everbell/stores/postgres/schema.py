@@ -15,7 +15,7 @@ from everbell.errors import StoreUnusable
 from everbell.stores.opening import StoreShape, check_shape, open_patiently, partitions_for
 from everbell.stores.postgres.address import PostgresAddress
 from everbell.stores.postgres.connection import Connection, connect
-from everbell.stores.postgres.failures import Failure, store_error
+from everbell.stores.postgres.failures import PostgresFailure, store_error
 
 FORMAT = 1  # The format that this version writes, and the newest that it reads.
 OPEN_S = 15.0  # How long to wait for a database that is starting, too.
@@ -45,7 +45,7 @@ async def _once(address: PostgresAddress, partitions: int | None, created_at: in
             return StoreShape(shape["partitions"], shape["epoch"])
         finally:
             connection.terminate()
-    except Failure as error:
+    except PostgresFailure as error:
         raise store_error(error, address.name) from error
 
 

@@ -27,7 +27,7 @@ _APPLY = f"SELECT * FROM apply_changes({_ARGUMENTS})"  # noqa: S608 - casts and 
 _SCHEDULED = ("partition", "run_at", "sequence", "body")
 _RECORDS = ("hour", "tenant", "id", "occurrence", "body")
 
-Row = tuple[Any, ...]
+PostgresRow = tuple[Any, ...]
 
 
 class ApplyOutcome(NamedTuple):
@@ -62,13 +62,13 @@ async def copy(connection: Connection, writes: TableWrites, operation: Operation
     COPY cannot replace a row, so it gets only rows that are certainly new.
     """
     gone, new = writes.scheduled.gone, writes.scheduled.rows
-    replaced: list[Row] = []
+    replaced: list[PostgresRow] = []
     if not gone.isdisjoint(new):
         replaced = [(*key, body) for key, body in new.items() if key in gone]
         new = {key: body for key, body in new.items() if key not in gone}
     scheduled = [(*key, body) for key, body in new.items()]
-    records: list[Row] = []
-    others: list[Row] = []
+    records: list[PostgresRow] = []
+    others: list[PostgresRow] = []
     for row in writes.records.values():
         (records if row[2].startswith(PREFIX) else others).append(row)
     await connection.execute("BEGIN")
@@ -80,7 +80,11 @@ async def copy(connection: Connection, writes: TableWrites, operation: Operation
 
 
 async def _apply(
-    connection: Connection, writes: TableWrites, operation: Operation, scheduled: list[Row], records: list[Row]
+    connection: Connection,
+    writes: TableWrites,
+    operation: Operation,
+    scheduled: list[PostgresRow],
+    records: list[PostgresRow],
 ) -> ApplyOutcome:
     *scheduled_columns, bodies = columns_of(scheduled, 4)
     hours, tenants, ids, occurrences, record_bodies = columns_of(records, 5)

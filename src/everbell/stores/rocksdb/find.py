@@ -26,7 +26,7 @@ SLICE = 2_000  # How many rows are examined before other tasks may run.
 _PARTITION = Struct(">H")
 _HOUR = Struct(">I")
 
-Rows = Iterator[tuple[bytes, bytes]]  # (place, row): a cursor contains the place, without the tenant.
+RocksdbRows = Iterator[tuple[bytes, bytes]]  # (place, row): a cursor contains the place, without the tenant.
 
 
 class RocksdbSearch:
@@ -38,7 +38,7 @@ class RocksdbSearch:
         self._hours = hours
         self._filter = filter
         self._needle = encode(filter.tenant)
-        self._rows: dict[Space, Callable[[bytes], Rows]] = {
+        self._rows: dict[Space, Callable[[bytes], RocksdbRows]] = {
             "E": self._scheduled,
             "W": self._waiting,
             "D": self._dead,
@@ -66,7 +66,7 @@ class RocksdbSearch:
             place = b""
         return Found(found.events, None)
 
-    def _slice(self, space: Space, rows: Rows, found: Matches) -> bytes | None:
+    def _slice(self, space: Space, rows: RocksdbRows, found: Matches) -> bytes | None:
         """Examine some rows. Returns the place of the last one, or None at the end."""
         place = None
         count = 0
@@ -79,14 +79,14 @@ class RocksdbSearch:
                     return place
         return place if count == SLICE else None
 
-    def _scheduled(self, place: bytes) -> Rows:
+    def _scheduled(self, place: bytes) -> RocksdbRows:
         _check(place, len(place) in (0, keys.PLACE_BYTES))
         start = max(place + b"\0" if place else b"", keys.within(max(self._filter.from_at or 0, 0), 0))
         prefixes = [keys.partition_prefix(b"E", partition) for partition in self._own_partitions()]
         runs = [self._within(prefix + start, prefix) for prefix in prefixes]
         return merge(*runs) if len(runs) > 1 else runs[0]
 
-    def _waiting(self, place: bytes) -> Rows:
+    def _waiting(self, place: bytes) -> RocksdbRows:
         _check(place, not place or len(place) >= _PARTITION.size + keys.PLACE_BYTES)
         first = _PARTITION.unpack_from(place)[0] if place else 0
         tenant = self._filter.tenant.encode() + b"\0"
@@ -100,12 +100,12 @@ class RocksdbSearch:
             for key, row in scan(self._db, start, keys.after_prefix(prefix)):
                 yield _PARTITION.pack(partition) + key[len(tenants) :], row
 
-    def _dead(self, place: bytes) -> Rows:
+    def _dead(self, place: bytes) -> RocksdbRows:
         _check(place, len(place) in (0, keys.PLACE_BYTES))
         prefix = keys.dead_prefix(self._filter.tenant)
         return self._within(prefix + place + b"\0" if place else prefix, prefix)
 
-    def _finished(self, place: bytes) -> Rows:
+    def _finished(self, place: bytes) -> RocksdbRows:
         _check(place, not place or len(place) > _HOUR.size)
         latest = _HOUR.unpack_from(place)[0] if place else None
         tenant = self._filter.tenant.encode() + b"\0"
@@ -120,7 +120,7 @@ class RocksdbSearch:
     def _own_partitions(self) -> Iterable[int]:
         return range(self._partitions) if self._filter.partition is None else (self._filter.partition,)
 
-    def _within(self, start: bytes, prefix: bytes) -> Rows:
+    def _within(self, start: bytes, prefix: bytes) -> RocksdbRows:
         skip = len(prefix)
         for key, row in scan(self._db, start, keys.after_prefix(prefix)):
             yield key[skip:], row

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from struct import Struct
 
-from everbell.stores.rows import Tally
+from everbell.stores.rows import StatusCounts
 
 _COUNTS = Struct(">5q")
 _NUMBER = Struct(">Q")
 NUMBER_BYTES = _NUMBER.size
 
 
-def counts_row(tally: Tally) -> bytes:
+def counts_row(tally: StatusCounts) -> bytes:
     return _COUNTS.pack(*tally)
 
 
-def read_tally(row: bytes) -> Tally:
+def read_tally(row: bytes) -> StatusCounts:
     return list(_COUNTS.unpack(row))
 
 

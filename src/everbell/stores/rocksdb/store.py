@@ -45,7 +45,7 @@ from everbell.stores.rocksdb.rows import (
 from everbell.stores.rocksdb.sweep import PAGE, forget, hours_in
 from everbell.stores.rocksdb.sync import Syncer
 from everbell.stores.rocksdb.writes import RocksdbWrites
-from everbell.stores.rows import Tally
+from everbell.stores.rows import StatusCounts
 from everbell.stores.write_path import WritePath
 
 RESERVE_BYTES = 64 << 20  # Room that new events may not use, so that stored events can still be finished.
@@ -109,7 +109,7 @@ class RocksdbStore:
         self._last_sequence = 0 if sequence is None else read_number(sequence)
         first = keys.counts_key("")
         rows = scan(self._db, first, keys.after_prefix(first))
-        self._counts: dict[str, Tally] = {key[len(first) :].decode(): read_tally(row) for key, row in rows}
+        self._counts: dict[str, StatusCounts] = {key[len(first) :].decode(): read_tally(row) for key, row in rows}
         self._hours = hours_in(self._db)
         self._fronts = Fronts(self._db, self.partitions)
 

@@ -19,7 +19,7 @@ from everbell.stores.rocksdb.rows import counts_row, number_row
 from everbell.stores.rows import (
     NO_LABEL,
     BadRow,
-    Tally,
+    StatusCounts,
     added,
     encode,
     head_of,
@@ -28,7 +28,7 @@ from everbell.stores.rows import (
     record_head,
     record_row,
 )
-from everbell.stores.write_path import Name, Stored
+from everbell.stores.write_path import EventName, Stored
 
 RANGE_MIN = 32
 """At least this many events that follow each other are deleted as one range. The next reader sorts all ranges of the
@@ -43,8 +43,8 @@ _Span = tuple[int, int, int, int]
 class RocksdbWrites:
     """The `Layout` of RocksDB."""
 
-    def __init__(self, db: Rdict, counts: Mapping[str, Tally], last_sequence: int, fronts: Fronts) -> None:
-        self.counts: dict[str, Tally] = {}  # The apply adds these to the stored counts.
+    def __init__(self, db: Rdict, counts: Mapping[str, StatusCounts], last_sequence: int, fronts: Fronts) -> None:
+        self.counts: dict[str, StatusCounts] = {}  # The apply adds these to the stored counts.
         self.last_sequence = last_sequence
         self.hours: set[int] = set()  # The hours in which the new records expire.
         self.end_count = 0
@@ -158,11 +158,11 @@ class RocksdbWrites:
     def block(self, partition: int, tenant: str, key: str, head: int | None) -> None:
         self._rows[keys.head_key(partition, tenant, key)] = None if head is None else number_row(head)
 
-    def look_up(self, events: Collection[Event]) -> dict[Name, Stored]:
+    def look_up(self, events: Collection[Event]) -> dict[EventName, Stored]:
         id_key = keys.index_key
         self._id_keys = id_keys = {event.sequence: id_key(event.tenant, event.id) for event in events}
         taken = present(self._db, id_keys.values()).union(self._rows.keys() & id_keys.values())
-        found: dict[Name, Stored] = {}
+        found: dict[EventName, Stored] = {}
         if not taken:
             return found
         for event in events:
@@ -197,11 +197,11 @@ class RocksdbWrites:
         except BadRow:
             return None
 
-    def new_counts(self) -> dict[str, Tally]:
+    def new_counts(self) -> dict[str, StatusCounts]:
         """The counts after the apply, of the tenants that it concerns."""
         return {tenant: added(self._stored_counts.get(tenant), more) for tenant, more in self.counts.items()}
 
-    def write_batch(self, counts: Mapping[str, Tally]) -> WriteBatch:
+    def write_batch(self, counts: Mapping[str, StatusCounts]) -> WriteBatch:
         """All of it as one write, with the new counts, in the order of the keys.
 
         RocksDB looks for the place of a key beside the place of the key before. For rows that lie far apart, as those

@@ -6,14 +6,14 @@ An interrupted command keeps the changes that it made. Repeating it goes on with
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from everbell.cli.parser import FAILED, OK
 from everbell.cli.printing import print_result
 from everbell.cli.reporting import complain
 from everbell.cli.terminal import Progress
-from everbell.client.answers import Cancelled
+from everbell.client.answers import Cancelled, EventView
 from everbell.client.blocking import Client
 from everbell.clock import SystemClock
 
@@ -59,6 +59,13 @@ def reschedule_all(client: Client, chosen: dict[str, Any], args: argparse.Namesp
     return FAILED if skipped else OK
 
 
+def count_matching(client: Client, verb: str, chosen: dict[str, Any], *, as_json: bool) -> int:
+    """Print how many events a command would change, and change none."""
+    count = sum(len(some) for some in _pages(client, chosen))
+    print_result({f"would_{verb}": count}, f"would {verb} {events(count)}", as_json=as_json)
+    return OK
+
+
 def events(count: int) -> str:
     """A number of events, in words."""
     return "1 event" if count == 1 else f"{count:,} events"
@@ -69,14 +76,19 @@ def _left(count: int) -> str:
 
 
 def _find(client: Client, chosen: dict[str, Any]) -> list[tuple[str, int | None]]:
-    """The ids and versions of all that match."""
+    """The ids and versions of all that match. An event that moves meanwhile may be found twice, and is named once."""
+    return list({event.id: event.version for some in _pages(client, chosen) for event in some}.items())
+
+
+def _pages(client: Client, chosen: dict[str, Any]) -> Iterator[Sequence[EventView]]:
     progress = Progress(None, SystemClock())
-    versions: dict[str, int | None] = {}
+    found = 0
     page = client.page(**chosen, limit=PAGE_EVENTS)
     while True:
-        versions |= {event.id: event.version for event in page.events}
+        yield page.events
         if page.rest is None:
             progress.clear()
-            return list(versions.items())
-        progress.show(0, len(versions))
+            return
+        found += len(page.events)
+        progress.show(0, found)
         page = client.run(page.rest)

@@ -9,12 +9,12 @@ import argparse
 from collections.abc import Callable
 from functools import partial
 
-from everbell.cli.bulk import cancel_all, events, reschedule_all
+from everbell.cli.bulk import cancel_all, count_matching, events, reschedule_all
 from everbell.cli.options import add_server_options, add_time_options, open_client, positive, positive_number
 from everbell.cli.parser import FAILED, OK, TIMES, Misuse, argument, command
 from everbell.cli.printing import due_text, print_json, print_result
 from everbell.cli.reporting import complain, note
-from everbell.cli.selection import NAMES, add_selection_options, chosen
+from everbell.cli.selection import NAMES, add_dry_run_option, add_selection_options, chosen
 from everbell.cli.terminal import harmless
 from everbell.client.answers import EventView
 from everbell.client.blocking import Client
@@ -27,6 +27,7 @@ examples:
   everbell cancel --key order-17                 all events of a key that are neither finished nor dead
   everbell cancel --tag checkout --until 2026-11-20T10:00:00Z
   everbell cancel --to https://shop.example/     all events for this receiver
+  everbell cancel --key order-17 --dry-run       only count them
 
 Once it is done, no new attempt starts. An attempt in flight may still arrive."""
 
@@ -89,13 +90,17 @@ Dropping a head that repeats cancels all its occurrences."""
     _CANCEL_NOTES,
     argument("ids", metavar="ID", nargs="*", help="which events, where no option chooses them"),
     add_selection_options,
+    add_dry_run_option,
     add_server_options,
 )
 def _cancel(args: argparse.Namespace) -> int:
     choice = chosen(args)
     if bool(args.ids) == bool(choice):
         raise Misuse(f"name events by ID, or choose them by {NAMES}")
+    _refuse_dry_run_of(args.ids, args)
     with open_client(args) as client:
+        if args.dry_run:
+            return count_matching(client, "cancel", choice, as_json=args.json)
         if args.ids:
             return _each(client.cancel, args, "cancel", "cancelled")
         return cancel_all(client.cancel_page, choice, "cancelled", as_json=args.json)
@@ -109,16 +114,25 @@ def _cancel(args: argparse.Namespace) -> int:
     argument("ids", metavar="ID", nargs="*", help="which dead events, where no option chooses them"),
     argument("--all", action="store_true", help="all dead events"),
     add_selection_options,
+    add_dry_run_option,
     add_server_options,
 )
 def _discard(args: argparse.Namespace) -> int:
     choice = chosen(args)
     if bool(args.ids) == bool(choice or args.all):
         raise Misuse(f"name dead events by ID, say --all, or choose them by {NAMES}")
+    _refuse_dry_run_of(args.ids, args)
     with open_client(args) as client:
+        if args.dry_run:
+            return count_matching(client, "discard", choice | {"status": "dead"}, as_json=args.json)
         if not args.ids:
             return cancel_all(client.discard_dead, choice, "discarded", as_json=args.json)
         return _each(partial(_discard_one, client), args, "discard", "discarded")
+
+
+def _refuse_dry_run_of(named: object, args: argparse.Namespace) -> None:
+    if named and args.dry_run:
+        raise Misuse(f"--dry-run counts events that are chosen by {NAMES}; everbell show ID shows one")
 
 
 def _discard_one(client: Client, event_id: str) -> EventView:
@@ -151,6 +165,7 @@ def _each(act: Callable[[str], EventView], args: argparse.Namespace, command: st
     argument("id", metavar="ID", nargs="?", help="which event, where no option chooses several"),
     partial(add_time_options, required=True, by=True),
     add_selection_options,
+    add_dry_run_option,
     argument("--version", metavar="N", type=positive, help="only if the event still has this version"),
     add_server_options,
 )
@@ -158,7 +173,10 @@ def _reschedule(args: argparse.Namespace) -> int:
     choice = chosen(args)
     if (args.id is not None) == bool(choice) or (choice and args.version is not None):
         raise Misuse(f"name one event by ID, or choose some by {NAMES}; --version goes with an ID")
+    _refuse_dry_run_of(args.id, args)
     with open_client(args) as client:
+        if args.dry_run:
+            return count_matching(client, "reschedule", choice, as_json=args.json)
         if choice:
             return reschedule_all(client, choice, args)
         event = client.reschedule(args.id, at=args.at, in_=args.in_, by=args.by, version=args.version)
@@ -192,13 +210,17 @@ def _snooze(args: argparse.Namespace) -> int:
     argument("--all", action="store_true", help="all dead events"),
     argument("--rate", metavar="N", type=positive_number, help="events per second, instead of all at once"),
     add_selection_options,
+    add_dry_run_option,
     add_server_options,
 )
 def _redrive(args: argparse.Namespace) -> int:
     choice = chosen(args)
     if bool(args.ids) == args.all or (choice and not args.all):
         raise Misuse(f"name dead events by ID, or say --all, alone or with {NAMES}")
+    _refuse_dry_run_of(args.ids, args)
     with open_client(args) as client:
+        if args.dry_run:
+            return count_matching(client, "redrive", choice | {"status": "dead"}, as_json=args.json)
         named = args.ids
         result = client.redrive(named, rate=args.rate) if named else client.redrive_all(**choice, rate=args.rate)
     for error in result.errors:

@@ -8,7 +8,7 @@ from typing import get_args
 
 from everbell.cli.options import add_server_options, open_client, positive
 from everbell.cli.parser import FAILED, OK, TIMES, argument, command, one_of
-from everbell.cli.printing import HEADINGS, STATUS_COLUMN, print_event, print_json, row
+from everbell.cli.printing import FLEXIBLE, HEADINGS, STATUS_COLUMN, print_event, print_json, row
 from everbell.cli.reporting import complain, note
 from everbell.cli.selection import add_selection_options, chosen
 from everbell.cli.terminal import Paint, Table
@@ -54,7 +54,7 @@ Finished events stay visible for the tenant's retention, a day unless it says ot
 )
 def _list(args: argparse.Namespace) -> int:
     clock, paint = SystemClock(), Paint()
-    table = Table(HEADINGS, paint)
+    table = Table(HEADINGS, paint, FLEXIBLE)
     shown = 0
     with open_client(args) as client:
         for page in _pages(client, args):

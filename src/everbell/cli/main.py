@@ -48,6 +48,7 @@ MODULES = (
     "everbell.cli.backup",
     "everbell.cli.bench",
     "everbell.cli.demo",
+    "everbell.cli.completion",
 )
 """The modules that have commands, in the order of the help."""
 SHARED = (
@@ -68,7 +69,7 @@ Everbell delivers events at their time.
   everbell serve                                       start a server on 127.0.0.1:8420
   everbell schedule '{"user": 7}' --in 20m --to https://example.com/hook
   everbell list                                        events that are still to come
-  everbell --help                                      all commands
+  everbell help                                        all commands
 """
 
 
@@ -93,6 +94,8 @@ def _run(arguments: list[str]) -> int:
     if not arguments:
         print(SHORT_HELP, end="")
         return OK
+    if arguments[0] == "help":
+        arguments = [*arguments[1:2], "--help"]
     name = arguments[0]
     if garbled := next((argument for argument in arguments if not _is_text(argument)), None):
         encoding = sys.getfilesystemencoding()
@@ -122,7 +125,7 @@ def _run(arguments: list[str]) -> int:
 def parser_of(subcommands: Iterable[Subcommand]) -> tuple[Parser, argparse._SubParsersAction[Parser]]:
     parser = Parser(
         prog="everbell",
-        description="Everbell delivers events at their time. Each command explains itself: everbell schedule --help",
+        description="Everbell delivers events at their time. Each command explains itself: everbell help schedule",
         epilog=EXIT_CODES,
     )
     parser.add_argument("--version", action="version", version=f"everbell {version('everbell')}")
@@ -159,7 +162,7 @@ def _is_text(argument: str) -> bool:
 
 def _unknown(name: str) -> int:
     near = get_close_matches(name, all_commands(), 1)
-    advice = f"did you mean {near[0]}?" if near else "see everbell --help"
+    advice = f"did you mean {near[0]}?" if near else "see everbell help"
     print(f"everbell: there is no command {name!r}; {advice}", file=sys.stderr)
     return USAGE
 

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from everbell.cli.help_text import fitted
+
 OK = 0
 FAILED = 1
 USAGE = 2
@@ -48,12 +50,15 @@ class Misuse(Exception):
     """The command line is wrong in a way that only the command can check."""
 
 
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Examples stay as they are written, and names of commands have room."""
+class _Formatter(argparse.HelpFormatter):
+    """Examples keep their lines where the terminal has room for them, and names of commands have room."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28)
         self._action_max_length = _NAME_ROOM
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return fitted(text, width)
 
 
 class Parser(argparse.ArgumentParser):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from everbell.cli.terminal import Paint, Table, harmless
+from everbell.cli.terminal import Paint, Table, columns_of, folded, harmless
 from everbell.cli.timestamps import exact, millis, relative, roughly
 from everbell.client.answers import AttemptView, EventView
 from everbell.clock import SystemClock
@@ -22,13 +22,13 @@ from everbell.core.time import format_instant
 T = TypeVar("T")
 
 PAYLOAD_SHOWN_MAX = 2_000
-_ID_SHOWN_MAX = 64
-_TARGET_SHOWN_MAX = 48
-_KEY_SHOWN_MAX = 32
+_FACT_INDENT = 13
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 HEADINGS = ("ID", "STATUS", "DUE", "TO", "KEY", "TRIES")
 STATUS_COLUMN = 1
+FLEXIBLE = (3, 4)
+"""The columns that a narrow terminal cuts: target and key. The id stays whole, because other commands take it."""
 
 
 def print_json(value: Any) -> None:
@@ -85,11 +85,11 @@ def row(event: EventView, now: int) -> tuple[str, ...]:
     """An event as a row under `HEADINGS`."""
     moment = event.finished_at or event.next_attempt_at or event.at
     return (
-        harmless(event.id, _ID_SHOWN_MAX),
+        harmless(event.id),
         event.status,
         relative(moment, now),
-        harmless(event.to, _TARGET_SHOWN_MAX),
-        harmless(event.key or "", _KEY_SHOWN_MAX),
+        harmless(event.to),
+        harmless(event.key or ""),
         str(event.attempt_count or ""),
     )
 
@@ -98,7 +98,7 @@ def print_event(event: EventView, now: int, paint: Paint) -> None:
     print(paint(harmless(event.id), "bold"))
     for label, text in _facts(event, now):
         shown = paint.status(event.status) + text[len(event.status) :] if label == "status" else text
-        print(f"  {paint(label.ljust(9), 'dim')}  {shown}")
+        print(f"  {paint(label.ljust(9), 'dim')}  {folded(shown, columns_of(sys.stdout), _FACT_INDENT)}")
     if event.attempts:
         _print_attempts(event, paint)
 

@@ -6,9 +6,14 @@ import argparse
 from typing import Any
 
 from everbell.cli.options import instant
-from everbell.cli.parser import Parser
+from everbell.cli.parser import Parser, argument
 
 NAMES = "--key, --tag, --to, --id-prefix, --from or --until"
+
+
+add_dry_run_option = argument(
+    "--dry-run", action="store_true", help="only count the events that match, and change none"
+)
 
 
 def add_selection_options(parser: Parser) -> None:

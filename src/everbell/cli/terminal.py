@@ -1,5 +1,6 @@
 """Output for a terminal: colours where it has them, aligned tables, and a progress bar for long operations.
 
+A terminal gets lines that fit into it. A pipe or a file gets everything, uncut, because a program reads it.
 Text from other programs is made harmless first: a receiver writes the reason of a failure, and must not be able to
 control the terminal.
 """
@@ -7,8 +8,10 @@ control the terminal.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import TextIO
 
 from everbell.clock import Clock
@@ -26,6 +29,8 @@ _STATUS_COLOURS = {
     "expired": "dim",
 }
 _GAP = "  "
+_NARROWEST = 10
+"""A column is not made narrower than this."""
 _BAR_CELLS = 24
 _REDRAW_MS = 100
 
@@ -52,32 +57,66 @@ class Paint:
 def harmless(text: str, length_max: int | None = None) -> str:
     """The text without anything that a terminal would obey, on one line, cut where it is too long."""
     clean = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in " ".join(text.split()))
-    return clean if length_max is None or len(clean) <= length_max else clean[: length_max - 1] + "…"
+    return clean if length_max is None else _cut(clean, length_max)
+
+
+def _cut(text: str, length_max: int) -> str:
+    return text if len(text) <= length_max else text[: length_max - 1] + "…"
+
+
+def columns_of(stream: TextIO) -> int | None:
+    """How many characters fit into a line; None where there is no terminal, and so no limit."""
+    return shutil.get_terminal_size().columns if stream.isatty() else None
+
+
+def folded(text: str, columns: int | None, indent: int) -> str:
+    """Text that begins after `indent` characters of its line, continued below itself where the line is full."""
+    if columns is None or indent + len(text) <= columns:
+        return text
+    lines = wrap(text, max(columns - indent, _NARROWEST), break_long_words=False, break_on_hyphens=False)
+    return ("\n" + " " * indent).join(lines)
 
 
 class Table:
-    """Rows in columns. The first rows decide how wide the columns are; later ones line up as far as they can."""
+    """Rows in columns. The first rows decide how wide the columns are; later ones line up as far as they can.
 
-    def __init__(self, headings: Sequence[str], paint: Paint) -> None:
+    On a terminal that is too narrow, the `flexible` columns are cut, in this order. The last column is folded.
+    """
+
+    def __init__(self, headings: Sequence[str], paint: Paint, flexible: Sequence[int] = ()) -> None:
         self._headings = headings
         self._paint = paint
+        self._flexible = flexible
+        self._columns = columns_of(sys.stdout)
         self._widths: list[int] | None = None
 
     def print(self, rows: Sequence[Sequence[str]], status_column: int | None = None) -> None:
         """Print some rows, after the headings if they are the first."""
         if self._widths is None:
             columns = zip(self._headings, *rows, strict=True)
-            self._widths = [max(map(len, column)) for column in columns]
+            self._widths = self._fit([max(map(len, column)) for column in columns])
             print(self._paint(self._line(self._headings), "bold"))
         for row in rows:
             print(self._line(row, status_column))
 
     def _line(self, cells: Sequence[str], status_column: int | None = None) -> str:
         assert self._widths is not None
-        padded = [cell.ljust(size) for cell, size in zip(cells, self._widths, strict=True)]
+        shown = list(cells)
+        if self._columns is not None:
+            for column in self._flexible:
+                shown[column] = _cut(shown[column], self._widths[column])
+            shown[-1] = folded(shown[-1], self._columns, sum(self._widths[:-1]) + len(_GAP) * (len(shown) - 1))
+        padded = [cell.ljust(size) for cell, size in zip(shown, self._widths, strict=True)]
         if status_column is not None:
             padded[status_column] = self._paint.status(padded[status_column])
         return _GAP.join(padded).rstrip()
+
+    def _fit(self, widths: list[int]) -> list[int]:
+        for column in self._flexible if self._columns is not None else ():
+            excess = sum(widths) + len(_GAP) * (len(widths) - 1) - (self._columns or 0)
+            if excess > 0:
+                widths[column] = max(widths[column] - excess, min(widths[column], _NARROWEST))
+        return widths
 
 
 class Progress:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import inf
 from threading import Event
+from typing import Any
 
 from everbell.cli.options import add_server_options, duration_s, open_client, positive
 from everbell.cli.parser import OK, argument, command
@@ -24,9 +27,11 @@ examples:
   everbell top --every 5s
   everbell top --count 1 --json                  once, for a program
 
-Every node of the cluster is asked for its own numbers; one that does not answer is shown with dashes."""
+Every node of the cluster is asked for its own numbers; one that does not answer is shown with dashes, and with null in
+JSON. PARTS counts the partitions that a node owns, FLIGHT its attempts in flight."""
 
-_HEADINGS = ("NODE", "STATE", "PARTITIONS", "IN/s", "OUT/s", "RETRIED/s", "IN FLIGHT", "LATE p50", "LATE p99", "LEASE")
+# Short words: a row fits into 80 columns.
+_HEADINGS = ("NODE", "STATE", "PARTS", "IN/s", "OUT/s", "RETRY/s", "FLIGHT", "p50 LATE", "p99 LATE", "LEASE")
 _ANSWER_S = 2.0
 _CLEAR = "\x1b[H\x1b[2J"
 
@@ -78,49 +83,86 @@ def _ask(
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """The numbers of a node between two looks. None: the number is not known."""
+
+    in_per_s: float | None = None
+    out_per_s: float | None = None
+    retried_per_s: float | None = None
+    in_flight: float | None = None
+    late_p50_s: float | None = None
+    late_p99_s: float | None = None
+    lease_s: float | None = None
+
+
 def _show(
     view: ClusterView,
     before: Mapping[str, tuple[int, Samples]],
     now: Mapping[str, tuple[int, Samples] | None],
     as_json: bool,
 ) -> None:
-    rows = [_row(member, before.get(member.incarnation), now[member.incarnation]) for member in view.members]
+    loads = [(member, _load(before.get(member.incarnation), now[member.incarnation])) for member in view.members]
     if as_json:
-        names = [heading.lower().replace(" ", "_").replace("/s", "_per_s") for heading in _HEADINGS]
-        print_json({"log_index": view.log_index, "nodes": [dict(zip(names, row, strict=True)) for row in rows]})
+        print_json({"log_index": view.log_index, "nodes": [_document(*each) for each in loads]})
         return
     if sys.stdout.isatty():
         print(_CLEAR, end="")
     paint = Paint()
     print_heading(view, paint)
     print()
-    Table(_HEADINGS, paint).print(rows)
+    Table(_HEADINGS, paint).print([_row(*each) for each in loads])
     print()
     print_transitions(view, paint, 8)
     sys.stdout.flush()
 
 
-def _row(member: MemberView, before: tuple[int, Samples] | None, now: tuple[int, Samples] | None) -> tuple[str, ...]:
-    owned = "gateway" if member.gateway else str(member.partitions)
-    head = (harmless(member.name, 32), member.state, owned)
+def _load(before: tuple[int, Samples] | None, now: tuple[int, Samples] | None) -> _Load:
     if now is None:
-        return (*head, *["-"] * (len(_HEADINGS) - len(head)))
+        return _Load()
     at, samples = now
     passed_s = None if before is None else max((at - before[0]) / 1_000, 0.001)
 
-    def rate(name: str) -> str:
+    def rate(name: str) -> float | None:
         if passed_s is None or before is None:
-            return "-"
-        return f"{max(samples.value(name) - before[1].value(name), 0) / passed_s:,.0f}"
+            return None
+        return max(samples.value(name) - before[1].value(name), 0) / passed_s
 
     late = samples.since(before[1] if before is not None else None, "everbell_lateness_seconds")
-    return (
-        *head,
+    return _Load(
         rate("everbell_scheduled_total"),
         rate("everbell_delivered_total"),
         rate("everbell_retried_total"),
-        f"{samples.value('everbell_in_flight'):,.0f}",
+        samples.value("everbell_in_flight"),
         late.quantile(0.5),
         late.quantile(0.99),
-        f"{samples.value('everbell_cluster_lease_left_seconds'):.1f} s",
+        samples.value("everbell_cluster_lease_left_seconds"),
+    )
+
+
+def _document(member: MemberView, load: _Load) -> dict[str, Any]:
+    """A node as numbers for programs. A lateness beyond the last bound of the histogram is null."""
+    late = {name: None if value == inf else value for name, value in asdict(load).items()}
+    partitions = None if member.gateway else member.partitions
+    return {"node": member.name, "state": member.state, "partitions": partitions, **late}
+
+
+def _row(member: MemberView, load: _Load) -> tuple[str, ...]:
+    def number(value: float | None) -> str:
+        return "-" if value is None else f"{value:,.0f}"
+
+    def lateness(value: float | None) -> str:
+        return "-" if value is None else "more" if value == inf else f"≤{value * 1_000:g} ms"
+
+    return (
+        harmless(member.name, 32),
+        member.state,
+        "gateway" if member.gateway else str(member.partitions),
+        number(load.in_per_s),
+        number(load.out_per_s),
+        number(load.retried_per_s),
+        number(load.in_flight),
+        lateness(load.late_p50_s),
+        lateness(load.late_p99_s),
+        "-" if load.lease_s is None else f"{load.lease_s:.1f} s",
     )

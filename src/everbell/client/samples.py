@@ -14,13 +14,12 @@ class Histogram:
     def __init__(self, counts: dict[float, float]) -> None:
         self._counts = dict(sorted(counts.items()))
 
-    def quantile(self, share: float) -> str:
-        """The bound below which a share of the observations lies, as text."""
+    def quantile(self, share: float) -> float | None:
+        """The bound below which a share of the observations lies: infinite beyond the last, None without any."""
         total = max(self._counts.values(), default=0.0)
         if total <= 0:
-            return "-"
-        bound = next(bound for bound, count in self._counts.items() if count >= share * total)
-        return "more" if bound == float("inf") else f"≤{bound * 1_000:g} ms"
+            return None
+        return next(bound for bound, count in self._counts.items() if count >= share * total)
 
 
 class Samples:

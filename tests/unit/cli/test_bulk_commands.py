@@ -149,3 +149,29 @@ def test_no_locale_takes_anything_from_json(
 def test_finished_events_are_exported_as_they_are(play: Any) -> None:
     done = EVENT | {"status": "delivered"}
     assert play("export --status delivered", Answer(200, {"events": [done]})).documents == [done]
+
+
+@pytest.mark.parametrize(
+    ("command", "query", "said"),
+    [
+        ("cancel --key k", "key=k", "would cancel 3 events"),
+        ("discard --all", "status=dead", "would discard 3 events"),
+        ("reschedule --key k --in 1h", "key=k", "would reschedule 3 events"),
+        ("redrive --all --tag t", "tag=t&status=dead", "would redrive 3 events"),
+    ],
+)
+def test_a_dry_run_counts_and_changes_nothing(play: Any, command: str, query: str, said: str) -> None:
+    pages = (Answer(200, {"events": [EVENT, EVENT], "cursor": "c"}), Answer(200, {"events": [EVENT]}))
+    played = play(f"{command} --dry-run", *pages)
+    assert [asked.method for asked in played.asked] == ["GET", "GET"]
+    path, _, found = played.asked[0].target.partition("?")
+    assert path == "/v1/tenants/default/events"
+    assert set(query.split("&")) <= set(found.split("&"))
+    assert (played.code, played.out) == (0, said + "\n")
+
+
+@pytest.mark.parametrize("command", ["cancel a", "discard a", "reschedule a --in 1h", "redrive a"])
+def test_a_dry_run_of_named_events_is_refused(play: Any, command: str) -> None:
+    played = play(f"{command} --dry-run")
+    assert played.code == 2
+    assert "everbell show ID" in played.err

@@ -63,7 +63,8 @@ def test_every_command_teaches_by_example(capsys: pytest.CaptureFixture[str], na
 
 
 @pytest.mark.parametrize(
-    ("typed", "advice"), [("shedule", "did you mean schedule?"), ("lst", "did you mean list?"), ("xyzzy", "--help")]
+    ("typed", "advice"),
+    [("shedule", "did you mean schedule?"), ("lst", "did you mean list?"), ("xyzzy", "everbell help")],
 )
 def test_a_typo_gets_the_nearest_command(capsys: pytest.CaptureFixture[str], typed: str, advice: str) -> None:
     assert main([typed]) == 2
@@ -130,3 +131,16 @@ def test_every_command_is_found_without_importing_all_modules() -> None:
     assert found == COMMANDS
     with_commands = {f"everbell.cli.{path.stem}" for path in CLI.glob("*.py") if "\n@command(" in path.read_text()}
     assert with_commands == set(MODULES)
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"), [(["help"], "commands:"), (["help", "schedule"], "usage: everbell schedule")]
+)
+def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str], asked: list[str], shown: str) -> None:
+    assert main(asked) == 0
+    assert shown in capsys.readouterr().out
+
+
+def test_help_for_an_unknown_command_gets_advice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "schedul"]) == 2
+    assert "did you mean schedule?" in capsys.readouterr().err

@@ -86,3 +86,33 @@ def test_progress_is_silent_elsewhere() -> None:
     progress.show(5, 5)
     progress.clear()
     assert stream.getvalue() == ""
+
+
+def narrow(monkeypatch: pytest.MonkeyPatch, columns: int) -> Terminal:
+    out = Terminal()
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr("sys.stdout", out)
+    return out
+
+
+def test_a_narrow_terminal_cuts_flexible_columns_and_folds_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = narrow(monkeypatch, 40)
+    Table(("ID", "TO", "WHY"), Paint(), flexible=(1,)).print(
+        [("x" * 12, "https://shop.example/a/long/path", "no end of it")]
+    )
+    assert out.getvalue().splitlines()[1:] == ["xxxxxxxxxxxx  https://sho…  no end of it"]
+
+
+def test_the_last_column_continues_below_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = narrow(monkeypatch, 30)
+    Table(("", "REASON"), Paint()).print([("#1", "the receiver answered with a long sentence")])
+    assert out.getvalue().splitlines()[1:] == ["#1  the receiver answered with", "    a long sentence"]
+
+
+def test_a_pipe_gets_everything_on_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    Table(("ID", "TO"), Paint(), flexible=(1,)).print([("i" * 90, "t" * 90)])
+    assert capsys.readouterr().out.splitlines()[1] == "i" * 90 + "  " + "t" * 90

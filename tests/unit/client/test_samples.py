@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from everbell.client.samples import Samples, read_samples
@@ -35,16 +37,16 @@ def test_unreadable_lines_are_left_out() -> None:
     assert read_samples("what is this\n\n# a comment\nup 1\nup{").value("up") == 1
 
 
-@pytest.mark.parametrize(("share", "told"), [(0.5, "≤1 ms"), (0.9, "≤10 ms"), (0.99, "more")])
-def test_a_quantile_is_the_bound_that_it_lies_below(share: float, told: str) -> None:
+@pytest.mark.parametrize(("share", "told"), [(0.5, 0.001), (0.9, 0.01), (0.99, inf)])
+def test_a_quantile_is_the_bound_that_it_lies_below(share: float, told: float) -> None:
     assert histogram(le0_001=60, le0_01=95, inf=100).since(None, LATE).quantile(share) == told
 
 
 def test_only_later_observations_count() -> None:
     before, now = histogram(le0_001=100, le0_01=100, inf=100), histogram(le0_001=100, le0_01=110, inf=110)
-    assert now.since(before, LATE).quantile(0.5) == "≤10 ms"
+    assert now.since(before, LATE).quantile(0.5) == 0.01
 
 
 @pytest.mark.parametrize("now", [histogram(), histogram(le0_001=5, inf=5), histogram(le0_001=1, inf=2)])
 def test_where_nothing_was_observed_there_is_nothing_to_say(now: Samples) -> None:
-    assert now.since(histogram(le0_001=5, inf=5), LATE).quantile(0.99) == "-"
+    assert now.since(histogram(le0_001=5, inf=5), LATE).quantile(0.99) is None

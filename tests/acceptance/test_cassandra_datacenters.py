@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,11 @@ def schedule(machine: Machine, receiver: Receiver, tenant: str, name: str, lead_
     return machine.call("POST", f"/v1/tenants/{tenant}/events", event)
 
 
+def until_scheduled(machine: Machine, receiver: Receiver, tenant: str, name: str, lead_ms: int) -> None:
+    """Schedule an event, again and again until that succeeds: a write may time out, and the id makes a retry safe."""
+    until(lambda: schedule(machine, receiver, tenant, name, lead_ms).status in MADE, f"{name} is scheduled", SLOW)
+
+
 def rung(receiver: Receiver) -> set[str]:
     return {each.id for each in receiver.received}
 
@@ -79,27 +85,19 @@ def test_a_lost_datacenter_refuses_only_tenants_that_need_all_datacenters(
         for name, zone in (("a1", "dc1"), ("a2", "dc1"), ("b1", "dc2")):
             fleet.add(name, "--zone", zone, "--store", cassandra.url(zone))
         fleet.until_balanced("a1", "a2", "b1")
-        acknowledged = {
-            f"{tenant}-{number}"
-            for tenant in ("careful", "quick")
-            for number in range(12)
-            if schedule(
-                fleet.nodes[("a1", "a2", "b1")[number % 3]], receiver, tenant, f"{tenant}-{number}", 15_000
-            ).status
-            == 201
-        }
-        assert len(acknowledged) == 24
+        acknowledged = set()
+        for number, tenant in product(range(12), ("careful", "quick")):
+            machine = fleet.nodes[("a1", "a2", "b1")[number % 3]]
+            until_scheduled(machine, receiver, tenant, f"{tenant}-{number}", 15_000)
+            acknowledged.add(f"{tenant}-{number}")
 
         lost_at = now_ms()
         for node in cassandra.of("dc2"):
             node.kill()
         fleet.kill("b1")
         machine = fleet.nodes["a1"]
-
-        def go_on() -> bool:
-            return schedule(machine, receiver, "quick", "quick-later", 1_000).status in MADE
-
-        until(go_on, "tenants of one datacentre continue", SLOW)
+        # Tenants of one datacentre continue.
+        until_scheduled(machine, receiver, "quick", "quick-later", 1_000)
         refused = until(lambda: _refused(machine, receiver), "tenants of all datacentres are refused", SLOW)
         assert refused is not None
         assert "not enough replicas" in refused.json["detail"]
@@ -107,11 +105,8 @@ def test_a_lost_datacenter_refuses_only_tenants_that_need_all_datacenters(
 
         for node in cassandra.of("dc2"):
             node.start()
-
-        def comes_back() -> bool:
-            return schedule(machine, receiver, "careful", "careful-again", 0).status in MADE
-
-        until(comes_back, "all datacentres are back", SLOW)
+        # All datacentres are back.
+        until_scheduled(machine, receiver, "careful", "careful-again", 0)
         fleet.nodes["b1"].start()
         until(lambda: "careful-again" in rung(receiver), "it rings", SLOW)
         assert "careful-lost" not in rung(receiver), f"refused after {lost_at}, and delivered"

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from everbell.cluster.cluster import Cluster
 from everbell.cluster.settings import ClusterSettings
+from everbell.core.access import EVERY_TENANT, key_of
 from everbell.core.tenant import Tenants
 from everbell.engine.engine import Engine
 from everbell.entropy import SeededEntropy
@@ -16,7 +20,8 @@ from everbell.kafka.metrics import render_kafka
 from everbell.kafka.readers import Readers
 from everbell.logs.memory import SharedLog
 from everbell.node.metrics import render
-from everbell.node.settings import SETTINGS
+from everbell.node.node import BROKEN_EXIT, CORRUPT_EXIT, HALTED_EXIT
+from everbell.node.settings import SETTINGS, load
 from everbell.stores.memory.store import MemoryStore
 from everbell.testing import VirtualClock, run_virtual
 
@@ -69,6 +74,26 @@ def test_the_image_has_every_extra_that_a_server_can_use() -> None:
     assert "requirements/image.lock" in (DEPLOY / "Dockerfile").read_text()
 
 
-def test_every_setting_of_the_containers_exists() -> None:
-    named = set(re.findall(r"\bEVERBELL_[A-Z_]+", (DEPLOY / "compose.yaml").read_text()))
+@pytest.mark.parametrize("file", ["compose.yaml", "kubernetes/statefulset.yaml"])
+def test_every_setting_of_the_containers_exists(file: str) -> None:
+    named = set(re.findall(r"\bEVERBELL_[A-Z_]+", (DEPLOY / file).read_text()))
     assert named - {setting.variable for setting in SETTINGS} == set()
+
+
+def test_the_settings_on_kubernetes_are_accepted() -> None:
+    settings = load({"bootstrap_key": "key"}, {}, str(DEPLOY / "kubernetes/everbell.toml"))
+    assert settings.host == "0.0.0.0"
+
+
+def test_the_service_restarts_only_where_that_helps() -> None:
+    codes = re.findall(r"^\| (\d+) \|.*\| ([^|]+) \|$", (ROOT / "docs/operating.md").read_text(), re.MULTILINE)
+    unit = (DEPLOY / "everbell.service").read_text()
+    assert {BROKEN_EXIT, CORRUPT_EXIT, HALTED_EXIT} < {int(code) for code, _ in codes}
+    final = " ".join(code for code, advice in codes if advice == "not loop")
+    assert f"RestartPreventExitStatus={final}\n" in unit
+
+
+def test_the_guide_to_kubernetes_makes_a_valid_access_key() -> None:
+    [script] = re.findall(r"```sh\n(.*?)```", (ROOT / "docs/kubernetes.md").read_text(), re.DOTALL)
+    made = subprocess.run(["bash", "-c", f"{script}\necho $operator_key"], capture_output=True, text=True, check=True)
+    assert key_of(made.stdout.strip(), EVERY_TENANT, ("admin",), 0).is_operator

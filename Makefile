@@ -130,8 +130,8 @@ reference: $(VENV)/.runtime ## Write the pages of the documentation that are mad
 
 .PHONY: docs
 docs: $(VENV)/.docs reference ## Build the documentation as a site, in .build/site
-	@$(BIN)/mkdocs build --quiet --clean
-	@echo "the documentation is in .build/site/quickstart.html"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
+	@echo "the documentation is in .build/site/index.html"
 
 .PHONY: fix
 fix: $(VENV)/.dev ## Format the code and mend what can be mended mechanically

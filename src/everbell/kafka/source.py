@@ -186,7 +186,6 @@ class KafkaSource:
             messages = await self._wait_for_room()
         else:
             messages = await self._fetch()
-        self._follow_moves()
         if messages:
             self._hand_over(messages)
             # Let the tasks that decode and store the records run: they share this loop.
@@ -196,11 +195,30 @@ class KafkaSource:
         if self._full_since_s is not None:
             self._full_since_s = None
             self._act_on_all(self._consumer.resume)
-        messages = self._consumer.consume(RECORDS_MAX, 0)
+        messages = self._take_fetched([])
         if not messages:
             first = await self._in_thread(self._consumer.poll, _WAIT_S)
+            self._follow_moves()
             if first is not None:
-                messages = [first, *self._consumer.consume(RECORDS_MAX, 0)]
+                messages = self._take_fetched([first])
+        return messages
+
+    def _take_fetched(self, messages: list[Message]) -> list[Message]:
+        """Add the records that librdkafka has fetched. Drop records of partitions that Kafka takes away meanwhile.
+
+        The next reader reads the dropped records from the committed offset on. If this reader scheduled them too, they
+        would overtake earlier records of their keys that are neither committed nor stored, and a commit behind them
+        would skip those records. Records are taken one by one because `poll` runs the callbacks of moves before it
+        returns a record; a call for several records does not tell which of them were taken before a move.
+        """
+        while len(messages) < RECORDS_MAX:
+            message = self._consumer.poll(0)
+            if self._moved:
+                moved = self._follow_moves()
+                messages = [each for each in messages if (each.topic(), each.partition()) not in moved]
+            if message is None:
+                break
+            messages.append(message)
         return messages
 
     async def _wait_for_room(self) -> list[Message]:
@@ -214,6 +232,7 @@ class KafkaSource:
         self._act_on_all(self._consumer.pause)
         await asyncio.sleep(_FULL_S / 4)
         message = self._consumer.poll(0)
+        self._follow_moves()
         return [] if message is None else [message]
 
     def _act_on_all(self, act: Callable[[list[TopicPartition]], object]) -> None:
@@ -289,12 +308,13 @@ class KafkaSource:
         with suppress(KafkaException):  # The next reader finds the events that exist already.
             self._commit(self._take_done())
 
-    def _follow_moves(self) -> None:
-        if not self._moved:
-            return
-        moved, self._moved = self._moved, []
-        for came, partition in moved:
+    def _follow_moves(self) -> set[Place]:
+        """Begin and leave partitions as Kafka decided. Return the partitions that moved."""
+        moves, self._moved = self._moved, []
+        moved: set[Place] = set()
+        for came, partition in moves:
             place = (partition.topic, partition.partition)
+            moved.add(place)
             self._paused.discard(place)
             self._done.pop(place, None)
             self._reached.pop(place, None)
@@ -308,6 +328,7 @@ class KafkaSource:
                 with suppress(KafkaException):
                     self._consumer.resume([TopicPartition(*place)])
         self._leaving = [reading for reading in self._leaving if reading.is_busy]
+        return moved
 
     def _heard(self, error: KafkaError) -> None:
         if error.code() != KafkaError._TRANSPORT:  # A single lost connection; librdkafka also reports its consequences.

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from everbell.core.reader_report import ReaderReport
 from everbell.kafka.dead_letters import DeadLetters
+from everbell.kafka.record import KafkaRecord
 from everbell.kafka.settings import KafkaCluster, KafkaSettings, KafkaTopic
 from everbell.kafka.source import KafkaSource, _record_of
 
@@ -18,7 +19,9 @@ NOBODY = KafkaCluster("127.0.0.1:1")
 PLACE = ("orders", 0)
 
 
-def message(timestamp: tuple[int, int] = (1, 1_767_225_600_000), headers: Any = None) -> Any:
+def message(
+    timestamp: tuple[int, int] = (1, 1_767_225_600_000), headers: Any = None, partition: int = 0, offset: int = 7
+) -> Any:
     """A record as librdkafka reports it; `headers` may be an exception to raise."""
 
     def told() -> Any:
@@ -28,12 +31,13 @@ def message(timestamp: tuple[int, int] = (1, 1_767_225_600_000), headers: Any = 
 
     return SimpleNamespace(
         topic=lambda: "orders",
-        partition=lambda: 0,
-        offset=lambda: 7,
+        partition=lambda: partition,
+        offset=lambda: offset,
         timestamp=lambda: timestamp,
         key=lambda: None,
         value=lambda: b"{}",
         headers=told,
+        error=lambda: None,
     )
 
 
@@ -52,11 +56,12 @@ def test_headers_that_cannot_be_read_are_a_fault_of_the_record() -> None:
 
 
 class Consumer:
-    """Remembers paused partitions, and returns unreadable records."""
+    """Remembers paused partitions, and returns the records of `queue`. Its callbacks run before the next record."""
 
     def __init__(self) -> None:
         self.acts: list[str] = []
         self.error: Exception | None = None
+        self.queue: list[Any] = []
 
     def pause(self, places: list[Any]) -> None:
         self.acts.append("pause")
@@ -64,9 +69,12 @@ class Consumer:
     def resume(self, places: list[Any]) -> None:
         self.acts.append("resume")
 
-    def consume(self, count: int, wait_s: float) -> list[Any]:
-        assert self.error is not None
-        raise self.error
+    def poll(self, wait_s: float) -> Any:
+        if self.error is not None:
+            raise self.error
+        while self.queue and callable(self.queue[0]):
+            self.queue.pop(0)()
+        return self.queue.pop(0) if self.queue else None
 
 
 def source_of(consumer: Consumer, news: list[ReaderReport]) -> KafkaSource:
@@ -136,5 +144,47 @@ def test_an_unforeseen_error_ends_reading_and_is_reported() -> None:
 
         assert news[-1].trouble is not None
         assert "start the process again: ValueError('no such thing')" in news[-1].trouble
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_record_of_a_partition_that_moved_during_the_fetch_is_left_to_the_next_reader(comes_back: bool) -> None:
+    async def main() -> None:
+        consumer = Consumer()
+        source = source_of(consumer, [])
+        read: list[tuple[int, int]] = []
+
+        def note(record: KafkaRecord) -> tuple[tuple[()], tuple[()]]:
+            read.append((record.partition, record.offset))
+            return (), ()
+
+        source._read = note
+        both = [TopicPartition("orders", 0), TopicPartition("orders", 1)]
+        source._gain(cast(Any, None), both)
+        source._follow_moves()
+        # Earlier records wait: the engine cannot store them yet.
+        source._readings[PLACE] = waiting = source._reading(PLACE)
+        waiting._on_pause(True)
+
+        def move() -> None:
+            source._lose(cast(Any, None), both[:1])
+            if comes_back:
+                source._gain(cast(Any, None), both[:1])
+
+        # Kafka continues with the records that were not committed.
+        again = [message(offset=5)] if comes_back else []
+        consumer.queue = [
+            message(offset=7),
+            message(partition=1, offset=2),
+            move,
+            message(partition=1, offset=3),
+            *again,
+        ]
+        await source._step()
+        await asyncio.sleep(0.01)
+
+        assert read == [(1, 2), (1, 3), *[(0, 5)] * comes_back]
+        assert source._take_done() == {("orders", 1): 4} | ({PLACE: 6} if comes_back else {})
 
     asyncio.run(main())

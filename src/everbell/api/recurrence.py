@@ -22,6 +22,7 @@ from everbell.core.time import Duration, check_instant, parse_duration, parse_in
 from everbell.core.timetable import local_text
 from everbell.edge.bodies import Body, read_query
 from everbell.edge.drafting import Edge, check_id, trace_of
+from everbell.edge.turns import in_turns
 from everbell.engine.requests import Get, Schedule
 from everbell.engine.seen import DraftResult, Seen
 from everbell.errors import Conflict, EverbellError, InvalidInput, Throttled
@@ -77,6 +78,9 @@ class BackfillView(Struct, frozen=True):
     errors: list[BatchError]
 
 
+_PER_TURN = 100
+"""How many times are calculated before other requests have their turn."""
+
 _SHOWN = ResponseKind(200, "the next times", PreviewView)
 
 
@@ -100,7 +104,7 @@ class RecurrenceApi(Resource, tag="recurring events"):
         routine=True,
         no_command="everbell preview calculates the times without a server",
     )
-    def preview(self, request: HttpRequest) -> HttpResponse:
+    async def preview(self, request: HttpRequest) -> HttpResponse:
         """Nothing is scheduled."""
         spec = self._previews.read(request)
         try:
@@ -108,7 +112,7 @@ class RecurrenceApi(Resource, tag="recurring events"):
             due_at = first_of(repeat, self._start(spec), self._edge.now())
         except OverflowError:
             raise InvalidInput("a number is out of range") from None
-        return _preview(upcoming(repeat, due_at), spec.count, repeat)
+        return await _preview(upcoming(repeat, due_at), spec.count, repeat)
 
     @Route(
         "GET",
@@ -124,8 +128,8 @@ class RecurrenceApi(Resource, tag="recurring events"):
         count = read_query(request, PreviewQuery).count
         event = await self._unfinished(tenant, check_id(event_id))
         if event.repeat is None:
-            return _preview([(1, event.due_at)], count, None)
-        return _preview(upcoming(event.repeat, event.due_at, event.occurrence), count, event.repeat, event.id)
+            return await _preview([(1, event.due_at)], count, None)
+        return await _preview(upcoming(event.repeat, event.due_at, event.occurrence), count, event.repeat, event.id)
 
     @Route(
         "POST",
@@ -143,7 +147,9 @@ class RecurrenceApi(Resource, tag="recurring events"):
         from_at, until_at = parse_instant(spec.from_, "from"), parse_instant(spec.until, "until")
         event = await self._unfinished(tenant, check_id(event_id))
         limit = self._edge.policy(tenant).limits.batch_events
-        drafts = backfill(event, from_at, until_at, self._edge.now(), limit, trace_of(request))
+        drafts = await in_turns(
+            backfill(event, from_at, until_at, self._edge.now(), limit, trace_of(request)), _PER_TURN
+        )
         results = await self._ask(Schedule(tenant, drafts)) if drafts else []
         return _backfilled(results)
 
@@ -161,14 +167,14 @@ class RecurrenceApi(Resource, tag="recurring events"):
         return None if spec.at is None else parse_instant(spec.at)
 
 
-def _preview(
+async def _preview(
     times: Iterable[tuple[int, int]], count: int, repeat: Repeat | None, event_id: str | None = None
 ) -> HttpResponse:
     """The answer. Jitter depends on the id, so only a scheduled event has it."""
-    found = list(islice(times, count + 1))
+    found = await in_turns(islice(times, count + 1), _PER_TURN)
     zone = repeat.tz if repeat is not None and repeat.cron is not None else None
     jitters = repeat is not None and repeat.jitter_ms > 0 and event_id is not None
-    shown = [
+    shown = (
         OccurrenceView(
             number,
             instant(at),
@@ -176,8 +182,8 @@ def _preview(
             instant(ring_at(repeat, event_id or "", number, at)) if jitters else None,
         )
         for number, at in found[:count]
-    ]
-    return json_response(PreviewView(shown, len(found) > count))
+    )
+    return json_response(PreviewView(await in_turns(shown, _PER_TURN), len(found) > count))
 
 
 def _backfilled(results: Sequence[DraftResult]) -> HttpResponse:

@@ -7,16 +7,18 @@ expire, because the user asks for them although they are late.
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Iterator
 
 from everbell.core.event import Event
-from everbell.core.recurrence import between
+from everbell.core.recurrence import between, count_between
 from everbell.core.spec import Draft, check_name
 from everbell.core.time import format_instant
 from everbell.errors import Conflict, InvalidInput, TooLarge
 
 
-def backfill(event: Event, from_at: int, until_at: int, now: int, limit: int, trace: str | None = None) -> list[Draft]:
+def backfill(
+    event: Event, from_at: int, until_at: int, now: int, limit: int, trace: str | None = None
+) -> Iterator[Draft]:
     """The drafts of the occurrences in a range, both ends included. Raises `InvalidInput` and `Conflict`."""
     if event.repeat is None:
         raise Conflict("only an event that repeats has other occurrences")
@@ -24,10 +26,9 @@ def backfill(event: Event, from_at: int, until_at: int, now: int, limit: int, tr
         raise InvalidInput("lies before from", "until")
     if until_at > now:
         raise InvalidInput("lies in the future: what is to come rings by itself", "until")
-    times = list(islice(between(event.repeat, event.due_at, from_at, until_at), limit + 1))
-    if len(times) > limit:
+    if count_between(event.repeat, event.due_at, from_at, until_at) > limit:
         raise TooLarge(f"the range has more than {limit} occurrences; take a shorter one", "until")
-    return [_draft(event, at, trace) for at in times]
+    return (_draft(event, at, trace) for at in between(event.repeat, event.due_at, from_at, until_at))
 
 
 def _draft(event: Event, at: int, trace: str | None) -> Draft:

@@ -14,26 +14,33 @@ arithmetic.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from calendar import monthrange
+from bisect import bisect_left, bisect_right
+from calendar import isleap, monthrange
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
+from itertools import accumulate
 
 from everbell.errors import InvalidInput
 
 DAY_S = 86_400
 EXPRESSION_LENGTH_MAX = 256
 
-_YEAR_MAX = 9_997  # One year before `datetime` ends, so that adding a month or an offset cannot overflow.
+_YEAR_MAX = 9_998  # One year before `datetime` ends, so that adding an offset cannot overflow.
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _MONTHS = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()
 _WEEKDAYS = "SUN MON TUE WED THU FRI SAT".split()
 _LAST = -1
 _DIGITS_MAX = 9  # Leading zeros are allowed, up to a limit.
 _DAYS_MAX = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-_ALL_CALENDARS = range(2000, 2028)  # Years of every kind: leap and common years that begin on each day of the week.
+_CYCLE_YEARS = 400  # After this time the calendar repeats, days of the week included.
+_YEARS_APART_MAX = 40  # Within this time, every date falls on every day of the week.
+
+_YearKind = tuple[bool, int]
+_CYCLE: list[_YearKind] = [(isleap(year), date(year, 1, 1).weekday()) for year in range(2000, 2000 + _CYCLE_YEARS)]
+"""The kind of each year of a cycle. Years of one kind have the same days on the same days of the week."""
+_YEAR_KINDS = {kind: 2000 + place for place, kind in enumerate(_CYCLE)}
 
 SHORTHANDS = {
     "@yearly": "0 0 1 1 *",
@@ -106,18 +113,26 @@ _WEEKDAY = _Field("day of the week", 0, 6, tuple(_WEEKDAYS))
 
 
 class Cron:
-    """A parsed expression. All times are local seconds: seconds since 1970-01-01T00:00 on the wall clock."""
+    """A parsed expression. All times are local seconds: seconds since 1970-01-01T00:00 on the wall clock.
+
+    The days of a month are the bits of an integer, and the matches of all days are numbered from year 0 on. So the next
+    match, the number of matches between two times and the match of a given number cost the same for any distance.
+    """
 
     __slots__ = (
+        "_by_number",
+        "_by_weekday",
         "_either",
         "_first",
         "_hours",
+        "_last_weekdays",
         "_minutes",
-        "_month_days",
         "_months",
+        "_months_of",
+        "_names_last",
         "_per_day",
         "_seconds",
-        "_weekdays",
+        "_years",
     )
 
     def __init__(
@@ -137,10 +152,15 @@ class Cron:
         self._seconds = sorted(seconds)
         self._minutes = sorted(minutes)
         self._hours = sorted(hours)
-        self._month_days = month_days
-        self._months = months
-        self._weekdays = weekdays
+        self._months = sorted(months)
         self._either = either
+        self._by_number = sum(1 << day for day in month_days - {_LAST})
+        self._names_last = _LAST in month_days
+        # By the weekday of the first day of the month.
+        self._by_weekday = [_days_of_weekdays(weekdays, first) for first in range(7)]
+        self._last_weekdays = [weekday for weekday, which in weekdays if which == _LAST]
+        self._years: list[int] = []
+        self._months_of: dict[_YearKind, tuple[int, ...]] = {}
         self._per_day = len(seconds) * len(minutes) * len(hours)
         self._first = self._time(0)
 
@@ -158,20 +178,45 @@ class Cron:
             return None
         return found * DAY_S + (self._time(rank) if found == day else self._first)
 
-    def count(self, after_s: int, until_s: int) -> int:
-        """The number of matches later than `after_s` and not later than `until_s`."""
-        if after_s >= until_s:
-            return 0
-        first, from_second = divmod(after_s + 1, DAY_S)
-        last, to_second = divmod(until_s + 1, DAY_S)
-        total = 0
-        day = self._day_from(first)
-        while day is not None and day <= last:
-            total += self._rank(to_second) if day == last else self._per_day
-            if day == first:
-                total -= self._rank(from_second)
-            day = self._day_from(day + 1)
-        return total
+    def number(self, local_s: int) -> int:
+        """The number of matches up to `local_s`, itself included, since year 0."""
+        day, second = divmod(local_s + 1, DAY_S)
+        start = date.fromordinal(day + _EPOCH_DAY)
+        year, month = start.year, start.month
+        years = self._years or self._count_years()
+        cycle, place = divmod(year, _CYCLE_YEARS)
+        this_month = _days_of(self, year, month)
+        days = cycle * years[-1] + years[place] + self._months_of[_CYCLE[place]][month - 1]
+        days += (this_month & ((1 << start.day) - 1)).bit_count()
+        return days * self._per_day + (self._rank(second) if this_month >> start.day & 1 else 0)
+
+    def match(self, number: int) -> int | None:
+        """The match after the first `number` ones; None beyond the calendar. `match(number(t))` is `after(t)`."""
+        days, rank = divmod(number, self._per_day)
+        years = self._years or self._count_years()
+        cycle, days = divmod(days, years[-1])
+        place = bisect_right(years, days) - 1
+        days -= years[place]
+        year = cycle * _CYCLE_YEARS + place
+        if year > _YEAR_MAX:
+            return None
+        months = self._months_of[_CYCLE[place]]
+        month = bisect_right(months, days)
+        found = _days_of(self, year, month)
+        for _ in range(days - months[month - 1]):
+            found &= found - 1
+        return (date(year, month, _lowest(found)).toordinal() - _EPOCH_DAY) * DAY_S + self._time(rank)
+
+    def _count_years(self) -> list[int]:
+        """For each year of the calendar's cycle, the number of matching days in the years of the cycle before it.
+
+        Likewise, for each kind of year, the number of matching days in the months before each month.
+        """
+        for kind, year in _YEAR_KINDS.items():
+            days = (self.days_of(year, month).bit_count() for month in range(1, 13))
+            self._months_of[kind] = tuple(accumulate(days, initial=0))
+        self._years = list(accumulate((self._months_of[kind][-1] for kind in _CYCLE), initial=0))
+        return self._years
 
     def _rank(self, second: int) -> int:
         """The number of matches in a day earlier than its `second`."""
@@ -196,36 +241,51 @@ class Cron:
     def _day_from(self, day: int) -> int | None:
         """The first matching day from `day` on, in days since 1970."""
         start = date.fromordinal(day + _EPOCH_DAY)
-        year, month, first = start.year, start.month, start.day
-        days = _days_of(self, year, month)
-        place = bisect_left(days, first)
-        if place < len(days):
-            return day + days[place] - first
-        while year <= _YEAR_MAX:
-            year, month = (year, month + 1) if month < 12 else (year + 1, 1)
-            days = _days_of(self, year, month) if month in self._months else ()
-            if days:
-                return date(year, month, days[0]).toordinal() - _EPOCH_DAY
+        days = _days_of(self, start.year, start.month) >> start.day
+        if days:
+            return day + _lowest(days)
+        months = self._months
+        place = bisect_right(months, start.month)
+        for year in range(start.year, min(start.year + _YEARS_APART_MAX, _YEAR_MAX) + 1):
+            for month in months[place:]:
+                days = _days_of(self, year, month)
+                if days:
+                    return date(year, month, _lowest(days)).toordinal() - _EPOCH_DAY
+            place = 0
         return None
 
-    def days_of(self, year: int, month: int) -> tuple[int, ...]:
-        """The matching days of a month."""
+    def days_of(self, year: int, month: int) -> int:
+        """The matching days of a month, as bits: bit 1 is the first day."""
         if month not in self._months:
-            return ()
+            return 0
         monday_based, last = monthrange(year, month)
         first_weekday = (monday_based + 1) % 7
-        by_number = {last if day == _LAST else day for day in self._month_days}
-        by_weekday: set[int] = set()
-        for weekday, which in self._weekdays:
-            same = range((weekday - first_weekday) % 7 + 1, last + 1, 7)
-            by_weekday.update(same if which == 0 else same[-1:] if which == _LAST else same[which - 1 : which])
-        chosen = by_number | by_weekday if self._either else by_number & by_weekday
-        return tuple(sorted(day for day in chosen if day <= last))
+        by_number, by_weekday = self._by_number, self._by_weekday[first_weekday]
+        if self._names_last:
+            by_number |= 1 << last
+        for weekday in self._last_weekdays:
+            by_weekday |= 1 << last - (first_weekday + last - 1 - weekday) % 7
+        return (by_number | by_weekday if self._either else by_number & by_weekday) & (2 << last) - 1
 
 
 @lru_cache(maxsize=8_192)
-def _days_of(cron: Cron, year: int, month: int) -> tuple[int, ...]:
+def _days_of(cron: Cron, year: int, month: int) -> int:
     return cron.days_of(year, month)
+
+
+def _days_of_weekdays(weekdays: set[tuple[int, int]], first_weekday: int) -> int:
+    """The days, as bits, that a month beginning on that weekday has of weekdays that do not count from its end."""
+    days = 0
+    for weekday, which in weekdays:
+        same = range((weekday - first_weekday) % 7 + 1, 32, 7)
+        for day in same if which == 0 else same[which - 1 : which] if which > 0 else ():
+            days |= 1 << day
+    return days
+
+
+def _lowest(days: int) -> int:
+    """The number of the lowest bit."""
+    return (days & -days).bit_length() - 1
 
 
 @lru_cache(maxsize=1_024)
@@ -248,7 +308,7 @@ def parse_cron(text: str) -> Cron:
         set(_weekdays(weekday)),
         either=not has_star,
     )
-    if not any(cron.days_of(year, number) for year in _ALL_CALENDARS for number in months):
+    if not any(cron.days_of(year, number) for year in _YEAR_KINDS.values() for number in months):
         raise _error(f"{text!r} never matches: no day of such a month is both that day and that day of the week")
     return cron
 

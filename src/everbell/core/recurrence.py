@@ -81,13 +81,24 @@ def upcoming(repeat: Repeat, due_at: int, occurrence: int = 1) -> Iterator[tuple
 
 def between(repeat: Repeat, due_at: int, from_at: int, until_at: int) -> Iterator[int]:
     """The nominal times in a range, both ends included, also those before the first occurrence."""
-    if repeat.cron is None:
-        at: int | None = due_at + -((due_at - from_at) // repeat.every_ms) * repeat.every_ms
-    else:
-        at = step(repeat, from_at - 1)[0]
+    at = _first_from(repeat, due_at, from_at)
     while at is not None and at <= min(until_at, _end(repeat)):
         yield at
         at, _ = step(repeat, at)
+
+
+def count_between(repeat: Repeat, due_at: int, from_at: int, until_at: int) -> int:
+    """The number of times that `between` gives."""
+    first_at = _first_from(repeat, due_at, from_at)
+    until_at = min(until_at, _end(repeat))
+    return 0 if first_at is None or first_at > until_at else 1 + _count(repeat, first_at, until_at)
+
+
+def _first_from(repeat: Repeat, due_at: int, from_at: int) -> int | None:
+    """The first nominal time at `from_at` or later, also before the first occurrence."""
+    if repeat.cron is None:
+        return due_at + -((due_at - from_at) // repeat.every_ms) * repeat.every_ms
+    return step(repeat, from_at - 1)[0]
 
 
 def missed(event: Event, now: int) -> Jump | None:
@@ -194,28 +205,14 @@ def _window_ms(repeat: Repeat) -> int | None:
 
 def _newest(event: Event, repeat: Repeat, past_at: int) -> int | None:
     """The newest occurrence after this one with a nominal time in the past."""
-    left = None if repeat.count is None else repeat.count - event.occurrence
-    until_at = min(past_at, _end(repeat))
-    if left == 0 or until_at <= event.due_at:
+    steps = _count(repeat, event.due_at, min(past_at, _end(repeat)))
+    if repeat.count is not None:
+        steps = min(steps, repeat.count - event.occurrence)
+    if steps <= 0:
         return None
     if repeat.cron is None:
-        steps = _count(repeat, event.due_at, until_at)
-        steps = steps if left is None else min(steps, left)
-        return event.due_at + steps * repeat.every_ms if steps else None
-    newest_s = _timetable(repeat).latest(event.due_at // 1_000, until_at // 1_000)
-    if newest_s is None or left is None or _count(repeat, event.due_at, newest_s * 1_000) <= left:
-        return None if newest_s is None else newest_s * 1_000
-    return _nth(repeat, event.due_at, left, newest_s)
-
-
-def _nth(repeat: Repeat, due_at: int, number: int, until_s: int) -> int:
-    """The nominal time `number` occurrences after `due_at`, which is known to be at most `until_s`."""
-    early_s, late_s = due_at // 1_000, until_s
-    while late_s - early_s > 1:
-        middle_s = (early_s + late_s) // 2
-        reached = _count(repeat, due_at, middle_s * 1_000) >= number
-        early_s, late_s = (early_s, middle_s) if reached else (middle_s, late_s)
-    return late_s * 1_000
+        return event.due_at + steps * repeat.every_ms
+    return _timetable(repeat).nth(event.due_at // 1_000, steps) * 1_000
 
 
 def _count(repeat: Repeat, after_at: int, until_at: int) -> int:

@@ -11,10 +11,9 @@ Instants in this module are seconds since 1970 UTC. No zone changes within a sec
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import lru_cache
-from operator import attrgetter
 from typing import Literal
 from zoneinfo import ZoneInfo
 
@@ -29,15 +28,22 @@ Repeated = Literal["once", "twice"]
 
 # One year before the last instant, as in `core.cron`, so that no offset leads out of the calendar.
 _LAST_S = (INSTANT_MAX - 366 * DAY_MS) // 1_000
+_END_S = (INSTANT_MAX - 7 * DAY_MS) // 1_000  # Where the last block ends.
 _ZONE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*", re.ASCII)
 # Entries beside the zones: the machine's own zone, and zones that count leap seconds, which instants do not.
 _NOT_ZONES = ("localtime", "posixrules", "posix/", "right/")
-_STRIDE_S = 5 * 86_400  # Clocks have never changed twice within this time. They have within a week, in Recife in 2000.
-_STRETCHES_MAX = 256  # The limit for each zone: more than a century.
-_GAPS_MAX = 100
-"""The limit of consecutive gaps without a match. Dates and weekdays combine in all ways within forty years, so after
-this many gaps the expression names a time that never exists, such as half past two on the last Sunday of March.
-Searching the whole calendar would take half a second.
+# Clocks have never changed twice within this time and a day. They have within a week, in Recife in 2000.
+_STRIDE_S = 4 * 86_400
+_STRIDE = timedelta(seconds=_STRIDE_S)
+_USUAL_S = 900  # Nearly all changes are at a quarter of an hour UTC.
+_WALL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock without a zone.
+BLOCK_S = 1 << 25  # A little more than a year.
+_BLOCKS_MAX = 256  # The limit for each zone: more than two centuries.
+_OFFSETS_S = 2 * 86_400  # More than any two offsets differ by.
+_GAPS_MAX = 40
+"""The limit of consecutive gaps without a match. Clocks go forward once a year, and dates and weekdays combine in all
+ways within forty years. So after this many gaps the expression names a time that never exists, such as half past two on
+the last Sunday of March. Searching the whole calendar would take half a second.
 """
 
 
@@ -54,46 +60,74 @@ def check_zone(name: str) -> str:
     return name
 
 
-class Stretch(Struct, gc=False):
-    """A period without a clock change, as far as it has been explored."""
+class Stretch(Struct, frozen=True, gc=False):
+    """A period without a clock change: from `start_s` until before `end_s`."""
 
     start_s: int
     end_s: int
     offset: int
-    is_over: bool = False
-    """Whether the clocks change soon after the end."""
+    """How many seconds the clocks are ahead of UTC."""
+    before: int
+    """The offset until the start. It equals `offset` where a block ends and the clocks do not change."""
+
+    def local_start_s(self, twice: bool) -> int:
+        """The first local time that counts. Without `twice`, a time that the clocks show again does not."""
+        return self.start_s + (self.offset if twice else max(self.offset, self.before))
 
 
 class Zone:
-    """The clocks of a zone: converts between instants and local seconds (as in `core.cron`)."""
+    """The clocks of a zone, explored in blocks of about a year, which all timetables of the zone share."""
 
     def __init__(self, name: str) -> None:
         self._info = ZoneInfo(name)
-        self._epoch = datetime(1970, 1, 1, tzinfo=self._info)
-        self._stretches: list[Stretch] = []  # Ordered by start. Shared by all timetables of the zone.
+        self._blocks: dict[int, list[Stretch]] = {}
 
-    def stretch(self, at_s: int) -> Stretch | None:
-        """The period without a clock change around an instant; None near a change."""
-        place = bisect_right(self._stretches, at_s, key=_start_s)
-        if place and at_s < (known := self._stretches[place - 1]).end_s:
-            return known
-        offset, fold = self.read(at_s)
-        if fold or self.read(at_s + _STRIDE_S) != (offset, 0):
-            return None
-        if len(self._stretches) >= _STRETCHES_MAX:
-            self._stretches.clear()
-            place = 0
-        self._stretches.insert(place, found := Stretch(at_s, at_s + _STRIDE_S, offset))
-        return found
+    def stretch(self, at_s: int) -> Stretch:
+        """The period without a clock change around an instant."""
+        stretches = self.block(at_s // BLOCK_S)
+        for stretch in stretches:
+            if at_s < stretch.end_s:
+                break
+        return stretch
 
-    def reaches(self, stretch: Stretch, at_s: int) -> bool:
-        """Whether no change lies between the start of the stretch and an instant. Extends the stretch as needed."""
-        while stretch.end_s <= at_s and not stretch.is_over:
-            if self.read(stretch.end_s + _STRIDE_S) == (stretch.offset, 0):
-                stretch.end_s += _STRIDE_S
-            else:
-                stretch.is_over = True
-        return at_s < stretch.end_s
+    def block(self, number: int) -> list[Stretch]:
+        """The periods without a clock change in the block that begins at `number * BLOCK_S`."""
+        known = self._blocks.get(number)
+        if known is None:
+            if len(self._blocks) >= _BLOCKS_MAX:
+                self._blocks.clear()
+            known = self._blocks[number] = list(self._explore(number * BLOCK_S, min((number + 1) * BLOCK_S, _END_S)))
+        return known
+
+    def _explore(self, start_s: int, end_s: int) -> Iterator[Stretch]:
+        before, offset = self.offset(start_s - 1), self.offset(start_s)
+        utcoffset, last_s = self._info.utcoffset, end_s - 1
+        seen_s = start_s
+        while True:
+            # Steps along the wall clock cost a third of steps along instants. A time that the clocks leave out has the
+            # offset from before the change, so `seen_s` may be up to a day after the change.
+            ahead, same = _WALL_EPOCH + timedelta(seconds=seen_s + offset), timedelta(seconds=offset)
+            while seen_s < last_s and utcoffset(ahead := ahead + _STRIDE) == same:
+                seen_s += _STRIDE_S
+            ahead_s = min(seen_s + _STRIDE_S, last_s)
+            if self.offset(ahead_s) == offset:
+                break
+            change_s = self._change_between(max(seen_s - 86_400, start_s), ahead_s, offset)
+            yield Stretch(start_s, change_s, offset, before)
+            start_s = seen_s = change_s
+            before, offset = offset, self.offset(change_s)
+        yield Stretch(start_s, end_s, offset, before)
+
+    def _change_between(self, early_s: int, late_s: int, before: int) -> int:
+        """The instant of the only change later than `early_s` and not later than `late_s`."""
+        while late_s - early_s > 1:
+            middle_s = (early_s + late_s) // 2
+            if late_s - early_s > 2 * _USUAL_S:
+                middle_s -= middle_s % _USUAL_S
+            elif self.offset(late_s - 1) == before:
+                break
+            early_s, late_s = (middle_s, late_s) if self.offset(middle_s) == before else (early_s, middle_s)
+        return late_s
 
     def text(self, at_s: int) -> str:
         """The local time at an instant, with the offset."""
@@ -101,42 +135,17 @@ class Zone:
 
     def offset(self, at_s: int) -> int:
         """How many seconds the clocks are ahead of UTC at an instant."""
-        return self.read(at_s)[0]
-
-    def read(self, at_s: int) -> tuple[int, int]:
-        """(offset, fold). The fold is 1 while the clocks show a local time for the second time."""
-        moment = datetime.fromtimestamp(at_s, self._info)
-        ahead = moment.utcoffset()
+        ahead = datetime.fromtimestamp(at_s, self._info).utcoffset()
         assert ahead is not None, "every zone has an offset"
-        return ahead.days * 86_400 + ahead.seconds, moment.fold
-
-    def offsets(self, local_s: int) -> tuple[int, int]:
-        """The offsets before and after the clock change at a local time; equal if there is no change.
-
-        The first is smaller for a time in a gap, and larger for a repeated time.
-        """
-        wall = self._epoch + timedelta(seconds=local_s)
-        before, after = wall.utcoffset(), wall.replace(fold=1).utcoffset()
-        assert before is not None, "every zone has an offset"
-        assert after is not None, "every zone has an offset"
-        return before.days * 86_400 + before.seconds, after.days * 86_400 + after.seconds
-
-    def change_at(self, local_s: int) -> int:
-        """The instant of the change at a local time that is in a gap or repeated."""
-        before, after = self.offsets(local_s)
-        return self.change_between(local_s - max(before, after), local_s - min(before, after))
-
-    def change_between(self, early_s: int, late_s: int) -> int:
-        """The instant of the only change later than `early_s` and not later than `late_s`."""
-        before = self.offset(early_s)
-        while late_s - early_s > 1:
-            middle_s = (early_s + late_s) // 2
-            early_s, late_s = (middle_s, late_s) if self.offset(middle_s) == before else (early_s, middle_s)
-        return late_s
+        return ahead.days * 86_400 + ahead.seconds
 
 
 class Timetable:
-    """The occurrences of an expression in a zone."""
+    """The occurrences of an expression in a zone.
+
+    Inside a stretch they are the matches of the expression, shifted by the offset. A stretch that begins with a gap may
+    have one more, at its start.
+    """
 
     __slots__ = ("_after_gap", "_cron", "_stretch", "_twice", "_zone")
 
@@ -155,109 +164,97 @@ class Timetable:
         stretch = self._stretch
         if stretch is None or not stretch.start_s <= at_s < stretch.end_s:
             stretch = self._stretch = self._zone.stretch(at_s)
-        if stretch is not None:
-            found = self._cron.after(at_s + stretch.offset)
-            if found is None:
-                return None, 0
-            next_s = found - stretch.offset
-            if next_s < stretch.end_s or (next_s < _LAST_S and self._zone.reaches(stretch, next_s)):
-                return next_s, 0
-        return self._near_change(at_s)
-
-    def _near_change(self, at_s: int) -> tuple[int | None, int]:
-        """`after` where the clocks change or may change."""
-        offset, fold = self._zone.read(at_s)
-        local_s = at_s + offset
-        if self._twice or fold:
-            again_s, local_s = self._in_repeated(local_s, fold)
-            if again_s is not None:
-                return again_s, 0
-        return self._from_local(local_s)
-
-    def _in_repeated(self, local_s: int, fold: int) -> tuple[int | None, int]:
-        """In a period that the clocks show twice: the next occurrence inside it, if any, and otherwise the local time
-        after which to continue.
-        """
-        before, after = self._zone.offsets(local_s)
-        if before <= after:
-            return None, local_s
-        change_s = self._zone.change_at(local_s)
-        start_s, end_s = change_s + after, change_s + before
-        if self._twice:
-            if (found := self._within(local_s, end_s)) is not None:
-                return found - (after if fold else before), local_s
-            if not fold and (found := self._within(start_s - 1, end_s)) is not None:
-                return found - after, local_s
-        return None, end_s - 1 if self._twice or fold else local_s
-
-    def _within(self, local_s: int, end_s: int) -> int | None:
-        found = self._cron.after(local_s)
-        return found if found is not None and found < end_s else None
-
-    def _from_local(self, local_s: int) -> tuple[int | None, int]:
+        local_s = at_s + stretch.offset
+        if stretch.before > stretch.offset:
+            local_s = max(local_s, stretch.local_start_s(self._twice) - 1)
         gaps = 0
         while gaps < _GAPS_MAX and (found := self._cron.after(local_s)) is not None:
-            before, after = self._zone.offsets(found)
-            if before >= after:
-                return found - before, gaps
-            change_s = self._zone.change_at(found)
-            if self._after_gap:
-                return change_s, gaps
-            gaps += 1
-            local_s = change_s + after - 1
+            next_s = found - stretch.offset
+            if next_s > _LAST_S:
+                return None, gaps
+            if next_s < stretch.end_s:
+                return next_s, gaps
+            stretch = self._zone.stretch(stretch.end_s)
+            local_s = stretch.local_start_s(self._twice) - 1
+            if stretch.before < stretch.offset and found <= local_s:
+                if self._after_gap:
+                    return stretch.start_s, gaps
+                gaps += 1
+            elif next_s - _OFFSETS_S >= stretch.end_s and not self._shows_again(stretch):
+                # Nothing matches before `found`, so the stretches until shortly before it need no search.
+                stretch, local_s = self._zone.stretch(next_s - _OFFSETS_S), found - 1
         return None, gaps
+
+    def _shows_again(self, stretch: Stretch) -> bool:
+        """Whether local times from before the stretch come again in it, and count."""
+        return self._twice and stretch.offset < stretch.before
 
     def count(self, after_s: int, until_s: int) -> int:
         """The number of occurrences later than `after_s` and not later than `until_s`.
 
-        It is arithmetic except around clock changes, so a year of seconds costs no more than a year of days.
+        The counts of whole blocks are cached, so half a century costs little more than a day.
         """
         until_s = min(until_s, _LAST_S)
-        total = 0
-        while after_s < until_s:
-            end_s = min(after_s + _STRIDE_S, until_s)
-            total += self._count_stretch(after_s, end_s)
-            after_s = end_s
-        return total
+        if after_s >= until_s:
+            return 0
+        first, last = after_s // BLOCK_S, until_s // BLOCK_S
+        whole = sum(_count_block(self, number) for number in range(first, last))
+        return whole + self._count_in_block(until_s) - self._count_in_block(after_s)
 
-    def _count_stretch(self, start_s: int, end_s: int) -> int:
-        """`count` for a period with at most one change."""
-        zone, count = self._zone, self._cron.count
-        (before, fold), after = zone.read(start_s), zone.offset(end_s)
-        local_s = start_s + before
-        if fold and not self._twice:
-            # The rest of the repeated period does not count.
-            first, second = zone.offsets(local_s)
-            local_s = zone.change_at(local_s) + max(first, second) - 1
-        if before == after:
-            return count(local_s, end_s + after)
-        change_s = zone.change_between(start_s, end_s)
-        total = count(local_s, change_s + before - 1)
-        if after < before:
-            return total + count(change_s + (after if self._twice else before) - 1, end_s + after)
-        resumed_s = change_s + after
-        if self._after_gap and count(change_s + before - 1, resumed_s - 1) and not count(resumed_s - 1, resumed_s):
-            total += 1
-        return total + count(resumed_s - 1, end_s + after)
+    def nth(self, after_s: int, number: int) -> int:
+        """The occurrence number `number` (from 1 on) later than `after_s`. It must exist."""
+        block = after_s // BLOCK_S
+        number += self._count_in_block(after_s)
+        while number > (inside := _count_block(self, block)):
+            number -= inside
+            block += 1
+        for stretch in self._zone.block(block):
+            inside = self._count_in(stretch, stretch.end_s - 1)
+            if number <= inside:
+                break
+            number -= inside
+        if self._rings_after_gap(stretch):
+            if number == 1:
+                return stretch.start_s
+            number -= 1
+        before = self._cron.number(stretch.local_start_s(self._twice) - 1)
+        found = self._cron.match(before + number - 1)
+        assert found is not None, "the occurrence exists"
+        return found - stretch.offset
 
     def latest(self, after_s: int, until_s: int) -> int | None:
         """The last occurrence later than `after_s` and not later than `until_s`."""
-        found, _ = self.after(after_s)
-        if found is None or found > until_s:
-            return None
-        # Invariant: an occurrence follows `known_s` in time, and none follows `beyond_s`.
-        known_s, beyond_s = after_s, until_s
-        while beyond_s - known_s > 1:
-            middle_s = (known_s + beyond_s) // 2
-            at_s, _ = self.after(middle_s)
-            if at_s is not None and at_s <= until_s:
-                known_s, found = middle_s, at_s
-            else:
-                beyond_s = middle_s
-        return found
+        number = self.count(after_s, until_s)
+        return self.nth(after_s, number) if number else None
+
+    def _count_in_block(self, until_s: int) -> int:
+        """The number of occurrences in the block of an instant, up to and including that instant."""
+        total = 0
+        for stretch in self._zone.block(until_s // BLOCK_S):
+            if until_s < stretch.end_s:
+                return total + self._count_in(stretch, until_s)
+            total += self._count_in(stretch, stretch.end_s - 1)
+        return total
+
+    def _count_in(self, stretch: Stretch, until_s: int) -> int:
+        """The number of occurrences in a stretch, up to and including an instant of it."""
+        number = self._cron.number
+        local_s = stretch.local_start_s(self._twice) - 1
+        inside = max(number(until_s + stretch.offset) - number(local_s), 0)
+        return inside + self._rings_after_gap(stretch)
+
+    def _rings_after_gap(self, stretch: Stretch) -> bool:
+        """Whether an occurrence at the start of the stretch stands for local times that the clocks left out."""
+        if not self._after_gap or stretch.before >= stretch.offset:
+            return False
+        number, local_s = self._cron.number, stretch.start_s + stretch.offset
+        before_gap = number(stretch.start_s + stretch.before - 1)
+        return before_gap < number(local_s - 1) == number(local_s)
 
 
-_start_s = attrgetter("start_s")
+@lru_cache(maxsize=16_384)
+def _count_block(timetable: Timetable, number: int) -> int:
+    return timetable._count_in_block((number + 1) * BLOCK_S - 1)
 
 
 @lru_cache(maxsize=1_024)

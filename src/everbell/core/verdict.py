@@ -31,6 +31,13 @@ class Dead(Struct, frozen=True, gc=False):
     event: Event
 
 
+class SentOff(Struct, frozen=True, gc=False):
+    """The occurrence becomes an event of its own, and the recurring event moves on or ends."""
+
+    record: Record
+    following: Event | None
+
+
 Verdict = OccurrenceEnded | Again | Dead
 
 
@@ -81,25 +88,21 @@ def delivered(event: Event, outcome: Outcome, number: int, started_at: int, now:
     )
 
 
-def is_over(event: Event, now: int) -> bool:
-    """Whether no attempt may start: the event is too late, or its occurrences run as events of their own."""
-    if event.expires_ms is not None and now > event.due_at + event.expires_ms:
-        return True
-    return event.repeat is not None and (goes_apart(event) or missed(event, now) is not None)
+def instead(event: Event, now: int) -> OccurrenceEnded | SentOff | None:
+    """What happens instead of an attempt; None if the attempt may start.
 
-
-def sent_off(event: Event, now: int) -> OccurrenceEnded | None:
-    """Advance a recurring event when its occurrence becomes an event of its own; None if it does not."""
-    if not goes_apart(event) or (event.expires_ms is not None and now > event.due_at + event.expires_ms):
+    An event that is late because of a long outage is evaluated once, because this may need much arithmetic.
+    """
+    too_late = event.expires_ms is not None and now > event.due_at + event.expires_ms
+    if event.repeat is not None:
+        ahead = missed(event, now)
+        if ahead is not None:
+            return _missed(event, ahead, now)
+        if goes_apart(event) and not too_late:
+            ended = _ended(event, "delivered", now, 0, ())
+            return SentOff(ended.record, ended.following)
+    if not too_late:
         return None
-    return None if missed(event, now) is not None else _ended(event, "delivered", now, 0, ())
-
-
-def expired(event: Event, now: int) -> OccurrenceEnded:
-    """End an occurrence that did not start in time."""
-    ahead = missed(event, now)
-    if ahead is not None:
-        return _missed(event, ahead, now)
     reason = "its time was over before an attempt could start"
     return _ended(event, "expired", now, event.attempt_count, event.attempts, reason)
 

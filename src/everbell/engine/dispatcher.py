@@ -17,7 +17,8 @@ from typing import NamedTuple, cast
 from everbell.channels.port import Delivery
 from everbell.clock import Clock
 from everbell.core.retry import Outcome
-from everbell.core.verdict import is_over
+from everbell.core.time import DAY_MS
+from everbell.core.verdict import OccurrenceEnded, SentOff, instead
 from everbell.engine.agenda import NEVER
 from everbell.engine.breaker import Breaker
 from everbell.engine.entry import Entry, Phase
@@ -29,6 +30,9 @@ _log = logging.getLogger("everbell.engine")
 QUANTUM = 64
 # The number of attempts that start before other tasks run on the loop.
 SLICE = 512
+# The share of a slice for a recurring event with occurrences that were missed for days: they have to be counted.
+OLD_SHARE = 128
+_OLD_MS = 2 * DAY_MS
 # If this many attempts are settled together, the next attempts start immediately: a handler that does not wait would
 # otherwise need a turn of the loop for every few events. If fewer are settled, the next attempts share the next turn.
 AT_ONCE = 16
@@ -38,8 +42,8 @@ class AttemptListeners(NamedTuple):
     """The functions that the dispatcher calls about attempts. The defaults do nothing."""
 
     settled: Callable[[Sequence[Entry], Outcome], None] = lambda entries, outcome: None
-    expired: Callable[[Entry], None] = lambda entry: None
-    """Called instead of an attempt when the entry is no longer worth delivering."""
+    expired: Callable[[Entry, OccurrenceEnded | SentOff], None] = lambda entry, instead: None
+    """Called instead of an attempt when the entry is no longer worth delivering, with what happens to the event."""
     given_back: Callable[[Entry], bool] = lambda entry: True
     """Called when an attempt did not take place. Returns whether this node shall attempt the entry again."""
     started: Callable[[int, int], None] = lambda late_ms, count: None
@@ -120,9 +124,11 @@ class Dispatcher:
                 # A worker leased an entry that was in its queue before the breaker opened.
                 flow.ready.append(entry)
                 continue
-            if (event.expires_ms is not None or event.repeat is not None) and is_over(event, now):
-                self._on_expired(entry)
-                continue
+            if event.expires_ms is not None or event.repeat is not None:
+                other = instead(event, now)
+                if other is not None:
+                    self._on_expired(entry, other)
+                    continue
             entry.phase = under_way
             entry.started_at = now
             entry.in_flight = True
@@ -286,7 +292,7 @@ class Dispatcher:
         else:
             self._ring.popleft()
             del self._flows[name]
-        return len(batch) or 1
+        return OLD_SHARE if batch and self._is_old(batch[-1]) else len(batch) or 1
 
     def _take(self, flow: Flow) -> list[Entry]:
         """Take the next ready entries of the flow, and drop entries that are no longer ready."""
@@ -299,6 +305,13 @@ class Dispatcher:
             entry = ready.popleft()
             if entry.phase is is_ready:
                 batch.append(entry)
+                if entry.event.repeat is not None and self._is_old(entry):
+                    break
         if pace is not None:
             pace.take(len(batch))
         return batch
+
+    def _is_old(self, entry: Entry) -> bool:
+        """Whether the entry may have missed many occurrences."""
+        event = entry.event
+        return event.repeat is not None and event.due_at < self._clock.now() - _OLD_MS

@@ -115,7 +115,7 @@ class Engine:
         attempts = AttemptListeners(
             # The outcomes need the dispatcher, so they are built after it.
             settled=lambda entries, outcome: self._outcomes.settled(entries, outcome),
-            expired=lambda entry: self._outcomes.expired(entry),
+            expired=lambda entry, instead: self._outcomes.expired(entry, instead),
             given_back=self._given_back,
             started=self.meter.count_started,
             recall=partial(recall, queues),

@@ -12,14 +12,16 @@ from heapq import heapify, heappop, heappush
 
 from msgspec import Struct
 
-from everbell.core.event import Event, position, position_at
+from everbell.core.event import Event, Repeat, position, position_at
 from everbell.core.ids import SEQUENCE_MAX
-from everbell.core.recurrence import upcoming
+from everbell.core.recurrence import jump, upcoming
 from everbell.stores.port import Page, Store
 
 # The number of rows, and of occurrences of recurring events, that one forecast counts.
 ROWS_MAX = 200_000
 _PAGE = 500
+# The number of occurrences that are counted before other tasks run on the loop.
+_STEPS_PER_TURN = 250
 
 # `Store.page`, as a read of the store writer.
 ReadPage = Callable[[int, int, int, int], Awaitable[Page]]
@@ -75,25 +77,28 @@ class Forecaster:
         page = await self._read(partition, after, self._until_at, _PAGE)
         self._rows_left -= len(page.events)
         for event in page.events:
-            if self._tenant in (None, event.tenant):
-                self._count(event)
+            if self._tenant not in (None, event.tenant):
+                continue
+            if event.run_at <= self._now:
+                self._is_overdue(event)
+            else:
+                self._is_due(event.run_at)
+            if event.repeat is not None:
+                await self._count_later(event, event.repeat)
         return page
 
-    def _count(self, event: Event) -> None:
-        if event.run_at <= self._now:
-            self._is_overdue(event)
-        else:
-            self._is_due(event.run_at)
-        if event.repeat is None:
+    async def _count_later(self, event: Event, repeat: Repeat) -> None:
+        """Count the occurrences after the current one."""
+        ahead = jump(event, self._now)
+        if ahead.due_at is None:
             return
-        later = upcoming(event.repeat, event.due_at, event.occurrence)
-        next(later, None)
-        for _, at in later:
+        for _, at in upcoming(repeat, ahead.due_at, event.occurrence + ahead.steps):
             if at > self._until_at or self._rows_left <= 0:
                 return
             self._rows_left -= 1
-            if at > self._now:
-                self._is_due(at)
+            self._is_due(at)
+            if self._rows_left % _STEPS_PER_TURN == 0:
+                await asyncio.sleep(0)
 
     async def _count_waiting(self, partition: int) -> None:
         """Count the events in line behind a key. They are overdue, too."""

@@ -15,7 +15,7 @@ from everbell.clock import Clock
 from everbell.core.dead_letter import is_letter
 from everbell.core.event import Event
 from everbell.core.retry import Outcome
-from everbell.core.verdict import Again, Dead, OccurrenceEnded, delivered, expired, sent_off, verdict
+from everbell.core.verdict import Again, Dead, OccurrenceEnded, SentOff, delivered, verdict
 from everbell.engine.entry import Entry, Phase
 from everbell.engine.intake import Intake
 from everbell.engine.marks import NO_HEAD
@@ -122,14 +122,13 @@ class Outcomes:
         self._meter.delivered += len(entries) - len(others)
         return others
 
-    def expired(self, entry: Entry) -> None:
+    def expired(self, entry: Entry, instead: OccurrenceEnded | SentOff) -> None:
         """End an entry that came too late, or make its occurrence an event of its own."""
         now = self._clock.now()
-        sent = sent_off(entry.event, now)
-        if sent is None:
-            self._end(entry, expired(entry.event, now), now)
+        if isinstance(instead, SentOff):
+            self._send_off(entry, instead, now)
         else:
-            self._send_off(entry, sent, now)
+            self._end(entry, instead, now)
 
     def flush(self) -> None:
         """Submit the collected changes."""
@@ -159,7 +158,7 @@ class Outcomes:
         change = Finish(event, judged.record, now + entry.flow.tenant.retention_ms, judged.following)
         self._collect(entry, change, judged.following, event.key is not None)
 
-    def _send_off(self, entry: Entry, sent: OccurrenceEnded, now: int) -> None:
+    def _send_off(self, entry: Entry, sent: SentOff, now: int) -> None:
         """Store the occurrence as an event of its own, in the write that moves the recurring event on."""
         event, comes = entry.event, sent.following
         self._meter.count_occurrences(event.course, sent.record.course)

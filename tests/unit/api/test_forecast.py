@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
+from everbell.channels.port import Delivery
 from everbell.engine import forecast
+from tests.turns import turns_beside
 from tests.unit.api.api_caller import Caller, called
 
 ALL = "/v1/forecast"
 SHOP = "/v1/tenants/shop/forecast"
+
+
+class Silent:
+    """A channel that starts nothing."""
+
+    holds = False
+    together = 1
+
+    def start(self, deliveries: Sequence[Delivery]) -> None:
+        """Leave the events as they are."""
+
+    async def close(self) -> None:
+        """There is nothing to close."""
 
 
 async def due(caller: Caller, target: str) -> list[int]:
@@ -84,3 +100,25 @@ def test_bad_questions(query: str) -> None:
         assert (await caller.call("GET", f"{ALL}?{query}")).status == 422
 
     called(test)
+
+
+def test_other_tasks_run_while_many_occurrences_are_counted() -> None:
+    async def test(caller: Caller) -> None:
+        for second in range(4):
+            await caller.schedule(repeat={"cron": f"{second}-59 * * * * *"}, **{"in": "1s"})
+        spans, turns = await turns_beside(due(caller, f"{SHOP}?count=60"))
+        assert sum(spans) > 13_000
+        assert turns >= 13_000 // 250
+
+    called(test)
+
+
+def test_occurrences_of_the_past_are_not_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(caller: Caller) -> None:
+        # Given an event that waits for a worker since 1970
+        spec = {"at": "1970-01-01T00:00:00Z", "to": "queue:work", "repeat": {"cron": "* * * * * *"}}
+        assert (await caller.call("POST", "/v1/tenants/shop/events", spec)).status == 201
+        assert (await due(caller, f"{SHOP}?count=2"))[1] >= 60
+
+    monkeypatch.setattr(forecast, "ROWS_MAX", 1_000)
+    called(test, {"queue": Silent()})

@@ -9,6 +9,7 @@ import pytest
 
 from everbell.channels.handler import HandlerChannel
 from everbell.core.occurrence import Occurrence
+from tests.turns import turns_beside
 from tests.unit.api.api_caller import EVENTS, Caller, called
 
 WEEKDAYS = {"cron": "0 9 * * MON-FRI", "tz": "Europe/Berlin"}
@@ -241,3 +242,17 @@ def test_counters_stay_with_an_event_that_ended() -> None:
         assert ended["counters"] == {"fired": 2, "missed": 0, "skipped": 2, "reasons": {"overlap": 2}}
 
     called(test, {"handler": channel})
+
+
+def test_other_tasks_run_while_a_long_preview_is_calculated() -> None:
+    async def test(caller: Caller) -> None:
+        body = {
+            "repeat": {"cron": "*/7 3 * * MON", "tz": "Europe/Berlin"},
+            "at": "1970-01-01T00:00:00Z",
+            "count": 1_000,
+        }
+        answer, turns = await turns_beside(caller.call("POST", "/v1/preview", body))
+        assert len(answer.json["occurrences"]) == 1_000
+        assert turns >= 10
+
+    called(test)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from everbell.core.event import Attempt, Event, Repeat, digest_of
 from everbell.core.retry import DELIVERED, Outcome, Result, Retry
 from everbell.core.tenant import Tenant
-from everbell.core.verdict import Again, Dead, OccurrenceEnded, cancelled, delivered, expired, verdict
+from everbell.core.verdict import Again, Dead, OccurrenceEnded, cancelled, delivered, instead, verdict
 
 EVENT = Event("order-17", "shop", 3, 17, 5_000, 5_000, "queue:work", b"{}", 1_000, "order-17", tags=("t",))
 TENANT = Tenant("shop", retry=Retry(3, 1_000, 60_000))
@@ -113,7 +113,9 @@ def test_the_next_occurrence_is_fresh_and_on_the_grid() -> None:
 def test_a_recurring_event_goes_on_after_an_expired_occurrence_but_not_after_a_dead_one() -> None:
     recurring = replace(EVENT, repeat=Repeat(10_000))
 
-    assert expired(recurring, 99_000).following is not None
+    missed = instead(replace(recurring, expires_ms=1_000), 99_000)
+    assert isinstance(missed, OccurrenceEnded)
+    assert (missed.record.status, missed.following is not None) == ("expired", True)
     assert isinstance(verdict(recurring, TENANT, Outcome("refused"), 1, 5_000, 5_000, 0.0), Dead)
 
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import pytest
+
 from everbell.channels.handler import HandlerChannel
+from everbell.core.event import Event, Repeat
 from everbell.core.occurrence import Occurrence
 from everbell.core.retry import DELIVERED
 from everbell.core.spec import Draft
 from everbell.core.tenant import Tenant, Tenants
+from everbell.core.verdict import OccurrenceEnded, SentOff, instead
+from everbell.engine import dispatcher
 from everbell.engine.engine import Engine, EngineSettings
+from everbell.engine.requests import Schedule
 from everbell.entropy import SeededEntropy
 from everbell.stores.memory.store import MemoryStore
 from everbell.testing import VirtualClock, run_virtual
@@ -106,3 +112,37 @@ def test_a_handler_that_does_not_wait_gets_the_next_events_in_the_same_turn() ->
         await engine.stop()
 
     run_virtual(main)
+
+
+def test_recurring_events_with_years_of_missed_occurrences_leave_turns_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Given 200 recurring events that began in 1970 and are due together
+    evaluated: list[int] = []
+    turn = 0
+
+    def counted(event: Event, now: int) -> OccurrenceEnded | SentOff | None:
+        evaluated.append(turn)
+        return instead(event, now)
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            await asyncio.sleep(0)
+            turn += 1
+
+    async def scene(stage: Stage) -> None:
+        repeat = Repeat(0, cron="*/7 3 * * MON", tz="Europe/Berlin", misfire="skip", count=1_000_000)
+        drafts = [Draft(1_000_000, f"https://host{number % 2}.example", b"{}", repeat=repeat) for number in range(200)]
+        counter = asyncio.ensure_future(count_turns())
+        await stage.engine.ask(Schedule("default", drafts))
+        for _ in range(200):
+            await asyncio.sleep(0)
+        counter.cancel()
+
+        # Then each is evaluated once, and few in one turn of the loop.
+        assert len(evaluated) == 200
+        assert max(Counter(evaluated).values()) <= 8
+
+    monkeypatch.setattr(dispatcher, "instead", counted)
+    play(scene)

@@ -19,13 +19,20 @@ from everbell.edge.batch_body import NotPlain, read_batch, read_plain
 from everbell.edge.bodies import check_content_type
 from everbell.edge.drafting import Edge, trace_of
 from everbell.edge.idempotency import idempotent_id, mismatch
+from everbell.edge.turns import in_turns
 from everbell.engine.requests import Schedule
 from everbell.engine.seen import DraftResult, Seen
 from everbell.errors import Conflict, EverbellError, InvalidInput, Throttled
 from everbell.http.message import HttpRequest, HttpResponse
 
-# How many events are checked before other tasks get a turn, so that a large batch delays nothing else.
-_BREATH_EVENTS = 250
+# How many events are decoded before other tasks get a turn, so that a large batch delays nothing else.
+_BREATH_EVENTS = 100
+# How many units of work are done when events are checked: one for an event and one for each kilobyte of its payload.
+_BREATH_WORK = 250
+_REPEAT_WORK = 50  # A cron expression is parsed, and its first time is looked for.
+_PLAIN_PARTS = 3
+ERRORS_MAX = 1_000
+"""How many errors an answer names. The client can send the other events again, in smaller batches."""
 
 
 class BatchError(Struct, frozen=True, omit_defaults=True):
@@ -44,7 +51,7 @@ class BatchView(Struct, frozen=True):
     accepted: int
     rejected: int
     ids: Annotated[list[str | None], Meta(description="in the order of the batch; null for a rejected event")]
-    errors: list[BatchError]
+    errors: Annotated[list[BatchError], Meta(description=f"the first {ERRORS_MAX:,} of those that were rejected")]
 
 
 class BatchApi(Resource, tag="many events"):
@@ -79,7 +86,7 @@ class BatchApi(Resource, tag="many events"):
         # An idempotency key or a trace of the request gives every event an id or a trace, so none of them is plain.
         if id_prefix is None and trace is None and (plain := await self._plain(request.body, tenant)) is not None:
             return self._plain_answer(await self._ask(Schedule(tenant, plain)))
-        batch = read_batch(request.body, events_max)
+        batch = await in_turns(read_batch(request.body, events_max), _BREATH_EVENTS)
         places, drafts, errors = await self._drafts(batch, tenant, trace, id_prefix)
         ids: list[str | None] = [None] * len(batch)
         for place, result in zip(places, await self._scheduled(tenant, drafts), strict=True):
@@ -101,15 +108,13 @@ class BatchApi(Resource, tag="many events"):
         if not may_be_simple(policy):
             return None
         plain = SimpleBatch([], [], [])
-        breath = _BREATH_EVENTS
         with suppress(NotPlain):
-            for lines, specs in read_plain(body):
+            for part, (lines, specs) in enumerate(read_plain(body), 1):
                 if len(plain) + len(specs) > policy.limits.batch_events:
                     return None
                 if not self._edge.add_simple(plain, lines, specs, policy):
                     return None
-                if len(plain) > breath:
-                    breath = len(plain) + _BREATH_EVENTS
+                if part % _PLAIN_PARTS == 0:
                     await asyncio.sleep(0)
             return plain if plain.dues else None
         return None
@@ -130,20 +135,22 @@ class BatchApi(Resource, tag="many events"):
         checked = self._edge.checked
         policy = self._edge.policy(tenant)
         now = self._edge.now()
-        for start in range(0, len(batch), _BREATH_EVENTS):
-            if start:
+        work = 0
+        for place, spec in enumerate(batch):
+            if isinstance(spec, InvalidInput):
+                errors[place] = spec
+                continue
+            if id_prefix is not None and spec.id is None:
+                spec.id = f"{id_prefix}:{place}"
+            try:
+                drafts.append(checked(spec, policy, now, trace))
+                places.append(place)
+            except InvalidInput as error:
+                errors[place] = error.as_value()
+            work += 1 + len(memoryview(spec.payload)) // 1_024 + (0 if spec.repeat is None else _REPEAT_WORK)
+            if work >= _BREATH_WORK:
+                work = 0
                 await asyncio.sleep(0)
-            for place, spec in enumerate(batch[start : start + _BREATH_EVENTS], start):
-                if isinstance(spec, InvalidInput):
-                    errors[place] = spec
-                    continue
-                if id_prefix is not None and spec.id is None:
-                    spec.id = f"{id_prefix}:{place}"
-                try:
-                    drafts.append(checked(spec, policy, now, trace))
-                    places.append(place)
-                except InvalidInput as error:
-                    errors[place] = error.as_value()
         return places, drafts, errors
 
     async def _scheduled(self, tenant: str, drafts: list[Draft]) -> Sequence[DraftResult]:
@@ -167,7 +174,8 @@ def _raise_if_not_at_fault(errors: dict[int, EverbellError]) -> None:
 
 def _answer(ids: list[str | None], errors: dict[int, EverbellError]) -> HttpResponse:
     accepted = len(ids) - len(errors)
-    view = BatchView(accepted, len(errors), ids, [error_view(index, errors[index]) for index in sorted(errors)])
+    shown = sorted(errors)[:ERRORS_MAX]
+    view = BatchView(accepted, len(errors), ids, [error_view(index, errors[index]) for index in shown])
     return json_response(view, 201 if not errors else 207 if accepted else 422)
 
 

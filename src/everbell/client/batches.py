@@ -26,6 +26,7 @@ BATCH_BYTES_MAX = 4 * 1024 * 1024
 """A server takes bodies of 16 MiB; a smaller batch is stored sooner."""
 
 _NONE_ACCEPTED = 422
+_UNNAMED = "The server rejected the event and named other errors only; send it in a smaller batch to see why"
 
 
 class BatchCalls(Calls):
@@ -116,10 +117,15 @@ class _Filling:
         for index, event_id in zip(self._indexes, answer.ids, strict=True):
             ids[index - self._first] = event_id
         refused = [replace(refusal, index=self._indexes[refusal.index]) for refusal in answer.errors]
+        if answer.rejected > len(refused):  # The server names the first thousand.
+            named = {refusal.index for refusal in answer.errors}
+            others = (place for place, event_id in enumerate(answer.ids) if event_id is None and place not in named)
+            refused += [Rejection(self._indexes[place], _NONE_ACCEPTED, _UNNAMED) for place in others]
         return BatchResult(ids, sorted(self._refused + refused, key=lambda refusal: refusal.index))
 
 
 class _BatchAnswer(Struct, frozen=True):
+    rejected: int
     ids: list[str | None]
     errors: list[Rejection]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from binascii import Error, a2b_base64
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Annotated
 
 import msgspec
@@ -36,6 +37,8 @@ _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*", re.ASCII)
 _CONTENT_TYPE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+(;[\x20-\x7e]*)?", re.ASCII)
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[ -~]{0,128})?", re.ASCII)
 _BRACE, _BRACKET = b"{["  # As numbers: `int in bytes` is ten times as fast as `bytes in bytes`.
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # As signed bytes: one deeper, one less deep.
 _JSON_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _OWN_HEADERS = frozenset(
     "host content-length content-type transfer-encoding connection keep-alive te trailer upgrade expect "
@@ -327,14 +330,8 @@ def check_json(payload: bytes, limits: Limits) -> None:
 
 def depth_of(payload: bytes) -> int:
     """The nesting depth of a valid JSON text."""
-    depth = deepest = 0
-    for byte in _JSON_STRING.sub(b"", payload):
-        if byte in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in b"]}":
-            depth -= 1
-    return deepest
+    brackets = _JSON_STRING.sub(b"", payload).translate(_STEPS, _NOT_BRACKETS)
+    return max(accumulate(memoryview(brackets).cast("b")), default=0)
 
 
 def _headers(headers: dict[str, str], limits: Limits) -> tuple[tuple[str, str], ...]:

@@ -2,8 +2,8 @@
 
 Valid events are decoded many in one call, which is several times faster than one by one. Only if that fails is each
 decoded alone, to find the invalid ones. Sixteen megabytes of `{}` would become a gigabyte of objects. So lines are
-decoded some at a time, and decoding stops when there are too many. An array can only be decoded as a whole, so its
-braces and commas are counted first: every event has a brace, and events are separated by commas.
+decoded some at a time, and decoding stops when there are too many. An array has to be split as a whole, so its commas
+are counted first. All of it happens as the events are taken, so that the caller can let other tasks run in between.
 """
 
 from __future__ import annotations
@@ -23,8 +23,12 @@ from everbell.errors import InvalidInput, TooLarge
 _LINES_BYTES = 32 * 1024
 # The same for simple events: usually all of them together have no more braces than one event may have.
 _PLAIN_BYTES = 16 * 1024
-# This many times the limit is decoded in one call. Events beyond the limit are found afterwards.
+# The number of elements of an array that are decoded at a time.
+_ELEMENTS = 100
+# An array with more commas than this many times the limit is counted before it is split.
 _SLACK = 8
+# The number of errors of a batch that suggest what was meant. A suggestion costs more than reading the event.
+_HINTS = 20
 
 _specs = Body(EventSpec)
 _lines_of_specs = msgspec.json.Decoder(EventSpec).decode_lines
@@ -32,26 +36,31 @@ _lines_of_plain = msgspec.json.Decoder(PlainSpec).decode_lines
 _array_of_specs = msgspec.json.Decoder(list[EventSpec]).decode
 _array_of_texts = msgspec.json.Decoder(list[Raw]).decode
 
-ReadItems = Sequence[EventSpec | InvalidInput]
+ReadItem = EventSpec | InvalidInput
 
 
 class NotPlain(Exception):
     """The batch has events that are invalid, or not simple."""
 
 
-def read_batch(body: bytes, events_max: int) -> ReadItems:
-    """The events of a batch, in order, each decoded or with its error."""
+def read_batch(body: bytes, events_max: int) -> Iterator[ReadItem]:
+    """The events of a batch, in order, each decoded or with its error. They are decoded as they are taken.
+
+    Raises an `InvalidInput` for a batch that is empty or too large, or that cannot be read as a whole.
+    """
     is_array = body.lstrip()[:1] == b"["
+    count = 0
     try:
-        read = _read_array(body, events_max) if is_array else _read_lines(body, events_max)
+        for read in _read_array(body, events_max) if is_array else _read_lines(body):
+            count += 1
+            if count > events_max:
+                raise _too_many(events_max)
+            yield read
     except (msgspec.DecodeError, RecursionError) as error:
         # Each invalid line has its own error. An array that cannot be split into elements is invalid as a whole.
         raise unreadable(error, list[EventSpec]) from None
-    if not read:
+    if not count:
         raise InvalidInput("the batch is empty; send an event a line, or an array of events")
-    if len(read) > events_max:
-        raise _too_many(events_max)
-    return read
 
 
 def read_plain(body: bytes) -> Iterator[tuple[bytes, Sequence[PlainSpec]]]:
@@ -82,15 +91,13 @@ def _is_text(body: bytes) -> bool:
         return False
 
 
-def _read_lines(body: bytes, events_max: int) -> ReadItems:
-    is_text = _is_text(body)
-    read: list[EventSpec | InvalidInput] = []
+def _read_lines(body: bytes) -> Iterator[ReadItem]:
+    is_text, errors = _is_text(body), _Errors()
     start = 0
-    while start < len(body) and len(read) <= events_max:
+    while start < len(body):
         end = _line_end(body, start + _LINES_BYTES)
-        read += _read_some(body[start:end], is_text)
+        yield from _read_some(body[start:end], is_text, errors)
         start = end
-    return read
 
 
 def _line_end(body: bytes, near: int, back: int = _LINES_BYTES) -> int:
@@ -101,32 +108,42 @@ def _line_end(body: bytes, near: int, back: int = _LINES_BYTES) -> int:
     return end or len(body)
 
 
-def _read_some(lines: bytes, is_text: bool) -> Sequence[EventSpec | InvalidInput]:
+def _read_some(lines: bytes, is_text: bool, errors: _Errors) -> Iterable[ReadItem]:
     # A longer text is one long line. The decoder would accept several events in it.
     if is_text and len(lines) <= _LINES_BYTES:
         with suppress(msgspec.DecodeError, RecursionError):
             return _lines_of_specs(lines)
-    return _each(line for line in lines.split(b"\n") if line and not line.isspace())
+    return (errors.parse(line) for line in lines.split(b"\n") if line and not line.isspace())
 
 
-def _read_array(body: bytes, events_max: int) -> ReadItems:
-    if body.count(b"{") <= events_max * _SLACK and _is_text(body):
-        with suppress(msgspec.ValidationError):
-            return _array_of_specs(body)
+def _read_array(body: bytes, events_max: int) -> Iterator[ReadItem]:
     if body.count(b",") > events_max * _SLACK:
         _count_elements(body, events_max)
-    return _each(map(bytes, _array_of_texts(body)))
+    texts = _array_of_texts(body)
+    if len(texts) > events_max:
+        raise _too_many(events_max)
+    is_text, errors = _is_text(body), _Errors()
+    for start in range(0, len(texts), _ELEMENTS):
+        some = texts[start : start + _ELEMENTS]
+        if is_text:
+            with suppress(msgspec.ValidationError):
+                yield from _array_of_specs(b"[%b]" % b",".join(map(bytes, some)))
+                continue
+        yield from (errors.parse(bytes(text)) for text in some)
 
 
-def _each(texts: Iterable[bytes]) -> ReadItems:
-    parse = _specs.parse
-    read: list[EventSpec | InvalidInput] = []
-    for text in texts:
+class _Errors:
+    """Decodes events of a batch alone, and counts the invalid ones: only the first few errors have hints."""
+
+    def __init__(self) -> None:
+        self._hints_left = _HINTS
+
+    def parse(self, text: bytes) -> ReadItem:
         try:
-            read.append(parse(text))
+            return _specs.parse(text, hints=self._hints_left > 0)
         except InvalidInput as error:
-            read.append(error.as_value())
-    return read
+            self._hints_left -= 1
+            return error.as_value()
 
 
 class _Element:

@@ -42,20 +42,20 @@ class Body(Generic[T]):
         check_content_type(request)
         return self.parse(request.body)
 
-    def parse(self, text: bytes) -> T:
-        """One JSON text."""
+    def parse(self, text: bytes, *, hints: bool = True) -> T:
+        """One JSON text. Without `hints`, an error suggests nothing and costs little."""
         try:
             if not text.isascii():
                 text.decode()
             return self._decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise unreadable(error, self._type) from None
+            raise unreadable(error, self._type, hints=hints) from None
 
 
-def unreadable(error: Exception, expected: object) -> InvalidInput:
+def unreadable(error: Exception, expected: object, *, hints: bool = True) -> InvalidInput:
     """The error for the user, from an error of the decoder."""
     if isinstance(error, msgspec.ValidationError):
-        return complaint(error, expected)
+        return complaint(error, expected, hints=hints)
     if isinstance(error, UnicodeDecodeError):
         return MalformedInput("the text is not UTF-8")
     if isinstance(error, RecursionError):

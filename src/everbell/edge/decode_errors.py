@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -35,20 +36,20 @@ _WORDS = {
 }
 
 
-def complaint(error: msgspec.ValidationError, expected: Any) -> InvalidInput:
-    """The error for a value that is not of the type `expected`."""
+def complaint(error: msgspec.ValidationError, expected: Any, *, hints: bool = True) -> InvalidInput:
+    """The error for a value that is not of the type `expected`. Without `hints`, it suggests no names."""
     text = str(error)
     place = _PLACE.search(text)
     path = place[1] if place else ""
     what = text[: place.start()] if place else text
     if unknown := _UNKNOWN.match(what):
         name = unknown[1][:NAME_SHOWN_MAX]
-        near = get_close_matches(name, _names_at(expected, path), 1)
+        near = get_close_matches(name, _names_at(expected, path), 1) if hints else ()
         hint = f"; did you mean {near[0]}?" if near else ""
         return InvalidInput(f"there is no such field{hint}", _field(path, name))
     if missing := _MISSING.match(what):
         return InvalidInput("is missing", _field(path, missing[1]))
-    if what.startswith("Invalid enum value"):
+    if hints and what.startswith("Invalid enum value"):
         return InvalidInput(f"must be one of {', '.join(_choices_at(expected, path))}", _field(path))
     return InvalidInput(_TYPES.sub(_in_words, what[:1].lower() + what[1:]), _field(path))
 
@@ -85,10 +86,14 @@ def _choices_at(expected: Any, path: str) -> list[str]:
 
 
 def _types_at(expected: Any, path: str) -> list[inspect.Type]:
-    types = list(_alternatives(inspect.type_info(expected)))
+    types = list(_alternatives(_type_info(expected)))
     for step in _STEP.finditer(path):
         types = [inner for type_ in types for inner in _inside(type_, step[1])]
     return types
+
+
+# Making the description of a type takes a millisecond.
+_type_info = lru_cache(maxsize=64)(inspect.type_info)
 
 
 def _inside(type_: inspect.Type, name: str | None) -> Iterator[inspect.Type]:

@@ -22,6 +22,8 @@ RECORDS_MAX = 1_000
 """The limit of a batch: about one fsync of the engine."""
 RECORD_BYTES = 500
 """The approximate overhead of a record in memory."""
+_PER_TURN = 100
+"""How many records are read before other tasks run."""
 PAUSE_S = 0.05
 PAUSE_S_MAX = 2.0
 FINISH_S = 1.0
@@ -48,7 +50,7 @@ class Reading:
     def __init__(
         self,
         ask: Ask,
-        read: Callable[[KafkaRecord], tuple[Sequence[Asked], Sequence[PoisonRecord]]],
+        read: Callable[[KafkaRecord], Awaitable[tuple[Sequence[Asked], Sequence[PoisonRecord]]]],
         bury: Callable[[Sequence[PoisonRecord]], Awaitable[None]],
         tally: Tally,
         is_done: Callable[[int], None],
@@ -117,8 +119,10 @@ class Reading:
     async def _take_in(self, records: Sequence[KafkaRecord]) -> bool:
         asked: list[Asked] = []
         poisons: list[PoisonRecord] = []
-        for record in records:
-            events, wrong = self._read(record)
+        for number, record in enumerate(records, 1):
+            if number % _PER_TURN == 0:
+                await asyncio.sleep(0)
+            events, wrong = await self._read(record)
             asked += events
             poisons += wrong
         if not await self._schedule(asked, poisons):

@@ -10,6 +10,7 @@ Each event of an array is accepted or refused by itself; a value that cannot be 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from functools import lru_cache
@@ -20,9 +21,10 @@ from msgspec import Raw, Struct
 from everbell.clock import Clock
 from everbell.core.spec import Draft, EventSpec
 from everbell.core.tenant import Tenant, check_tenant_name
-from everbell.edge.batch_body import ReadItems, read_batch
+from everbell.edge.batch_body import ReadItem, read_batch
 from everbell.edge.bodies import Body
 from everbell.edge.drafting import Edge, is_trace
+from everbell.edge.turns import in_turns
 from everbell.errors import EverbellError, InvalidInput, TooLarge
 from everbell.kafka.settings import KafkaTopic
 
@@ -30,6 +32,8 @@ TENANT_HEADER = "everbell-tenant"
 ID_HEADER = "everbell-id"
 TRACE_HEADER = "traceparent"
 DEFAULT_TENANT = "default"
+# How many events of an array are read before other tasks run.
+_PER_TURN = 50
 
 IncomingHeaders = Sequence[tuple[str, bytes | None]]
 
@@ -97,7 +101,7 @@ class RecordReader:
         self._now = clock.now
         self._value_bytes_max = value_bytes_max
 
-    def read(self, record: KafkaRecord) -> tuple[Sequence[Asked], Sequence[PoisonRecord]]:
+    async def read(self, record: KafkaRecord) -> tuple[Sequence[Asked], Sequence[PoisonRecord]]:
         """The events of a record, and its refused parts."""
         value = record.value
         try:
@@ -111,9 +115,9 @@ class RecordReader:
             policy, now = self._edge.policy(tenant), self._now()
             now = min(record.timestamp_at, now) or now
             if value[:1] == b"[" or value.lstrip()[:1] == b"[":
-                batch = read_batch(value, policy.limits.batch_events)
+                batch = await in_turns(read_batch(value, policy.limits.batch_events), _PER_TURN)
                 first_id = event_id or f"kafka:{record.topic}:{record.partition}:{record.offset}"
-                return self._read_array(record, batch, policy, f"{first_id}:", trace, now)
+                return await self._read_array(record, batch, policy, f"{first_id}:", trace, now)
             spec = _parse(value)
             if spec.id is None:
                 spec.id = event_id or f"kafka:{record.topic}:{record.partition}:{record.offset}"
@@ -129,13 +133,21 @@ class RecordReader:
             _log.exception("the record at %s cannot be read", record.place)
             return (), (PoisonRecord(record, f"cannot be read: {unforeseen!r}"),)
 
-    def _read_array(
-        self, record: KafkaRecord, batch: ReadItems, policy: Tenant, id_prefix: str, trace: str | None, now: int
+    async def _read_array(
+        self,
+        record: KafkaRecord,
+        batch: Sequence[ReadItem],
+        policy: Tenant,
+        id_prefix: str,
+        trace: str | None,
+        now: int,
     ) -> tuple[list[Asked], list[PoisonRecord]]:
         asked: list[Asked] = []
         poison: list[PoisonRecord] = []
         key = _key(record.key) if record.key else None
         for index, spec in enumerate(batch):
+            if index % _PER_TURN == _PER_TURN - 1:
+                await asyncio.sleep(0)
             if isinstance(spec, InvalidInput):
                 poison.append(PoisonRecord(record, str(spec), index))
                 continue

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import tracemalloc
 from contextlib import suppress
+from difflib import get_close_matches
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from everbell.api import batches
+from everbell.api.batches import BatchApi
 from everbell.core.request import Handlers
 from everbell.core.spec import EventSpec
+from everbell.core.tenant import Tenants
+from everbell.edge import batch_body, decode_errors
 from everbell.edge.batch_body import NotPlain, read_batch, read_plain
+from everbell.edge.drafting import Edge
+from everbell.edge.turns import in_turns
 from everbell.engine.requests import Schedule
 from everbell.engine.seen import DraftResult
 from everbell.errors import InvalidInput, NotOwner, OutcomeUnknown, StoreFull, TooLarge
 from tests.scheduling import drafts_of
+from tests.turns import turns_beside
 from tests.unit.api.api_caller import EVENTS, SOON, Caller, called
 
 BATCH = f"{EVENTS}/batch"
@@ -185,7 +195,7 @@ def test_blank_lines_are_not_too_many() -> None:
 def test_lines_are_read_in_order_wherever_they_are_cut(size: int) -> None:
     texts = [msgspec.json.encode({**SOON, "id": f"e{number}", "payload": "x" * size}) for number in range(12)]
     texts[5] = b"{"
-    read = read_batch(b"\n".join(texts), 20)
+    read = list(read_batch(b"\n".join(texts), 20))
     assert [one.id if isinstance(one, EventSpec) else None for one in read] == [
         None if number == 5 else f"e{number}" for number in range(12)
     ]
@@ -252,7 +262,7 @@ def test_a_flood_is_refused_before_it_takes_memory(start: bytes, element: bytes,
     tracemalloc.start()
     try:
         with suppress(TooLarge):
-            assert len(read_batch(body, 2_000)) == 1
+            assert len(list(read_batch(body, 2_000))) == 1
         assert tracemalloc.get_traced_memory()[1] < 3 * len(body)
     finally:
         tracemalloc.stop()
@@ -365,6 +375,64 @@ def test_an_unknown_outcome_of_one_event_is_that_of_the_batch() -> None:
 
 
 def test_reading_returns_each_event_or_its_error() -> None:
-    read = read_batch(lines(SOON, b"{", {"a": 1}), 10)
+    read = list(read_batch(lines(SOON, b"{", {"a": 1}), 10))
     assert [isinstance(one, EventSpec) for one in read] == [True, False, False]
     assert all(isinstance(one, InvalidInput) for one in read[1:])
+
+
+@pytest.mark.parametrize("in_array", [True, False])
+def test_invalid_events_cost_no_more_than_valid_ones(in_array: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a batch of invalid events that is as long as it may be
+    hints: list[str] = []
+
+    def counted(name: str, names: list[str], count: int) -> list[str]:
+        hints.append(name)
+        return get_close_matches(name, names, count)
+
+    monkeypatch.setattr(decode_errors, "get_close_matches", counted)
+    events = [b'{"too":1}'] * 20_000
+    body = b"[" + b",".join(events) + b"]" if in_array else b"\n".join(events)
+    read, turns = asyncio.run(turns_beside(in_turns(read_batch(body, 20_000), 100)))
+
+    # Then only the first errors suggest a name, and other tasks run in between.
+    told = [str(error) for error in read]
+    assert told[:20] == ["too: there is no such field; did you mean to?"] * 20
+    assert set(told[20:]) == {"too: there is no such field"}
+    assert len(hints) == 20
+    assert turns >= 190
+
+
+@pytest.mark.parametrize("element", [b'{"a":1}', b"[" * 50 + b"]" * 50])
+def test_the_limit_holds_before_the_elements_of_an_array_are_decoded(
+    element: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[bytes] = []
+    monkeypatch.setattr(batch_body, "_specs", SimpleNamespace(parse=lambda text, hints: parsed.append(text)))
+    with pytest.raises(TooLarge):
+        list(read_batch(b"[" + b",".join([element] * 150_000) + b"]", 20_000))
+    assert not parsed
+
+
+def test_an_answer_names_the_first_errors_and_counts_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(caller: Caller) -> None:
+        answer = await caller.call("POST", BATCH, [SOON, {"a": 1}, {"b": 1}, {"c": 1}])
+        assert (answer.status, answer.json["accepted"], answer.json["rejected"]) == (207, 1, 3)
+        assert [error["index"] for error in answer.json["errors"]] == [1, 2]
+        assert answer.json["ids"][1:] == [None, None, None]
+
+    monkeypatch.setattr(batches, "ERRORS_MAX", 2)
+    called(test)
+
+
+def test_other_tasks_run_while_costly_events_are_checked() -> None:
+    async def test(caller: Caller) -> None:
+        edge = Edge(Tenants(), caller.clock, allows_handlers=False)
+        api = BatchApi(caller.engine.ask, edge)
+        nested = {**SOON, "payload": [[[]] * 40_000]}
+        cron = {**SOON, "repeat": {"cron": "1 2 * 3 SUNL", "tz": "Europe/Berlin"}}
+        for event, turns_min in ((nested, 5), (cron, 3)):
+            read = list(read_batch(msgspec.json.encode([event] * 20), 20))
+            _, turns = await turns_beside(api._drafts(read, "shop", None, None))
+            assert turns >= turns_min
+
+    called(test)

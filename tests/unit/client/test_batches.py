@@ -95,6 +95,16 @@ def test_refusals_of_the_server_are_told_by_their_place_among_all() -> None:
     assert isinstance(batch.refused[0].error, Conflict)
 
 
+def test_events_that_the_server_rejected_without_naming_them_are_among_the_refused() -> None:
+    (call,) = Batching("t")._batches([GOOD, GOOD, GOOD])
+    assert isinstance(call, Call)
+    error = {"index": 1, "status": 409, "title": "T", "detail": "is taken"}
+    answer = {"accepted": 1, "rejected": 2, "ids": ["a", None, None], "errors": [error]}
+    batch = call.parse(207, msgspec.json.encode(answer))
+    assert [(refusal.index, refusal.status) for refusal in batch.refused] == [(1, 409), (2, 422)]
+    assert "in a smaller batch" in batch.refused[1].title
+
+
 def test_none_accepted_is_a_result_and_a_problem_is_not() -> None:
     (call,) = Batching("t")._batches([GOOD])
     assert isinstance(call, Call)

@@ -67,7 +67,7 @@ def record(offset: int, value: str) -> KafkaRecord:
     return KafkaRecord("orders", 0, offset, 0, None, value.encode())
 
 
-def read(record: KafkaRecord) -> tuple[Sequence[Asked], Sequence[PoisonRecord]]:
+async def read(record: KafkaRecord) -> tuple[Sequence[Asked], Sequence[PoisonRecord]]:
     """A record asks for an event of its name, in the tenant before the slash; `!` is poison."""
     value = (record.value or b"").decode()
     if value == "!":

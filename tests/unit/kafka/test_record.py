@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from everbell.edge.drafting import Edge
 from everbell.kafka import record as record_module
 from everbell.kafka.record import Asked, KafkaRecord, PoisonRecord, RecordReader
 from everbell.kafka.settings import KafkaTopic
+from tests.turns import turns_beside
 
 NOW = 1_767_225_600_000
 WRITTEN_AT = NOW - 7_200_000
@@ -52,8 +55,12 @@ def event(**fields: Any) -> dict[str, Any]:
     return {"to": "queue:work", "in": 0, **fields}
 
 
+def read(record: KafkaRecord, by: RecordReader | None = None) -> tuple[Sequence[Asked], Sequence[PoisonRecord]]:
+    return asyncio.run((by or reader()).read(record))
+
+
 def asked(record: KafkaRecord) -> list[Asked]:
-    events, poisons = reader().read(record)
+    events, poisons = read(record)
     assert not poisons
     return list(events)
 
@@ -64,7 +71,7 @@ def one(record: KafkaRecord) -> Asked:
 
 
 def poison(record: KafkaRecord, **options: int) -> PoisonRecord:
-    events, poisons = reader(**options).read(record)
+    events, poisons = read(record, reader(**options))
     (only,) = poisons
     assert not events
     return only
@@ -165,14 +172,14 @@ def test_a_record_with_an_unforeseen_error_is_poison_too(
         raise TypeError("a bug")
 
     monkeypatch.setattr(Edge, "checked", fail)
-    events, (poison,) = reader().read(record(event()))
+    events, (poison,) = read(record(event()))
     assert not events
     assert "a bug" in poison.reason
     assert "any:3:1234" in caplog.text
 
 
 def test_only_invalid_events_of_an_array_are_poison_and_are_kept_unchanged() -> None:
-    events, poisons = reader().read(record(b'[{"to":"queue:a","in":0}, {"to" : "nix", "in":0}, 17]'))
+    events, poisons = read(record(b'[{"to":"queue:a","in":0}, {"to" : "nix", "in":0}, 17]'))
 
     assert [each.draft.to for each in events] == ["queue:a"]
     assert [(each.index, each.value) for each in poisons] == [(1, b'{"to" : "nix", "in":0}'), (2, b"17")]
@@ -183,7 +190,7 @@ def test_only_invalid_events_of_an_array_are_poison_and_are_kept_unchanged() -> 
     st.binary(max_size=200), st.binary(max_size=20), st.lists(st.tuples(st.text(max_size=20), st.binary(max_size=20)))
 )
 def test_any_record_is_taken_or_poison(value: bytes, key: bytes, headers: list[tuple[str, bytes]]) -> None:
-    events, poisons = reader().read(KafkaRecord("any", 0, 0, 0, key, value, headers))
+    events, poisons = read(KafkaRecord("any", 0, 0, 0, key, value, headers))
 
     assert bool(events) or bool(poisons)
 
@@ -202,7 +209,7 @@ def test_any_record_is_taken_or_poison(value: bytes, key: bytes, headers: list[t
 )
 def test_a_record_read_again_yields_the_same_events(elements: list[object], is_array: bool) -> None:
     asking = record(elements if is_array else elements[0], key=b"k")
-    first, again = reader().read(asking), reader().read(asking)
+    first, again = read(asking), read(asking)
 
     assert first == again
     assert len(first[0]) + len(first[1]) == (len(elements) if is_array else 1)
@@ -211,9 +218,7 @@ def test_a_record_read_again_yields_the_same_events(elements: list[object], is_a
 
 
 def test_a_record_with_unreadable_headers_is_poison() -> None:
-    events, (poison,) = reader().read(
-        KafkaRecord("any", 3, 1_234, NOW, None, b"{}", None, "the name of a header is wrong")
-    )
+    events, (poison,) = read(KafkaRecord("any", 3, 1_234, NOW, None, b"{}", None, "the name of a header is wrong"))
 
     assert not events
     assert poison.reason == "the name of a header is wrong"
@@ -222,8 +227,17 @@ def test_a_record_with_unreadable_headers_is_poison() -> None:
 def test_an_array_is_split_once_for_all_its_refused_events() -> None:
     """However many there are: an array that is decoded for each of them takes time that grows with their square."""
     refused = [event(to=f"nowhere:{number}") for number in range(2_000)]
-    _, poisons = RecordReader((KafkaTopic("any"),), EDGE, FixedClock(), 10_000_000).read(record(refused))
+    _, poisons = read(record(refused), RecordReader((KafkaTopic("any"),), EDGE, FixedClock(), 10_000_000))
     decoded = record_module._elements.cache_info().misses
 
     assert [json.loads(poison.value or b"") for poison in poisons] == refused
     assert record_module._elements.cache_info().misses == decoded + 1
+
+
+def test_other_tasks_run_while_an_array_is_read() -> None:
+    patient = RecordReader((KafkaTopic("any"),), EDGE, FixedClock(), 10_000_000)
+    for element in (b'{"a":1}', b'{"to":"nowhere:1","in":0}'):
+        array = record(b"[" + b",".join([element] * 5_000) + b"]")
+        (_, poisons), turns = asyncio.run(turns_beside(patient.read(array)))
+        assert len(poisons) == 5_000
+        assert turns >= 100

@@ -155,7 +155,7 @@ def test_a_record_of_a_partition_that_moved_during_the_fetch_is_left_to_the_next
         source = source_of(consumer, [])
         read: list[tuple[int, int]] = []
 
-        def note(record: KafkaRecord) -> tuple[tuple[()], tuple[()]]:
+        async def note(record: KafkaRecord) -> tuple[tuple[()], tuple[()]]:
             read.append((record.partition, record.offset))
             return (), ()
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from everbell.core.event import Attempt, Course, Event, Repeat, State, position
 from everbell.core.ids import partition_of
-from everbell.core.retry import Retry
+from everbell.core.retry import RetryPolicy
 from everbell.core.time import HOUR_MS, INSTANT_MAX
 from everbell.errors import Fenced, InvalidInput, StoreUnusable
 from everbell.stores.memory.store import MemoryStore
@@ -101,7 +101,7 @@ def test_an_event_is_read_back_unchanged(store: Store) -> None:
         content_type="image/png",
         headers=(("x-a", "1"), ("x-b", "2")),
         tags=("red", "blue"),
-        retry=Retry(3, 100, 1_000),
+        retry=RetryPolicy(3, 100, 1_000),
         repeat=Repeat(1_000, 5, NOW + 9_000),
         expires_ms=60_000,
         traceparent="00-" + "0" * 32 + "-" + "0" * 16 + "-00",

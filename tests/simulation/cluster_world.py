@@ -13,7 +13,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
-from everbell.core.retry import Retry
+from everbell.core.retry import RetryPolicy
 from everbell.core.tenant import Tenant, Tenants
 from everbell.engine.engine import Engine
 from everbell.engine.requests import RedriveMatching
@@ -34,8 +34,8 @@ from tests.simulation.rough_node import RoughNode, Surroundings
 from tests.simulation.rough_store import StoreServer
 
 DRAIN_S = 300
-BLOCKING = Tenant(retry=Retry(8, 200, 5_000), in_flight=4, timeout_ms=DEADLINE_MS)
-PARKING = Tenant("parking", retry=Retry(3, 200, 1_000), on_dead="park", in_flight=4, timeout_ms=DEADLINE_MS)
+BLOCKING = Tenant(retry=RetryPolicy(8, 200, 5_000), in_flight=4, timeout_ms=DEADLINE_MS)
+PARKING = Tenant("parking", retry=RetryPolicy(3, 200, 1_000), on_dead="park", in_flight=4, timeout_ms=DEADLINE_MS)
 
 
 class ClusterWorld:

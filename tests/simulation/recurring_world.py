@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from everbell.channels.port import Delivery
 from everbell.core.amendment import Amendment
 from everbell.core.event import Event, Record, Repeat
-from everbell.core.retry import DELIVERED, Outcome, Retry
+from everbell.core.retry import DELIVERED, Outcome, RetryPolicy
 from everbell.core.spec import Draft
 from everbell.core.tenant import Tenant, Tenants
 from everbell.engine.engine import Engine, EngineSettings
@@ -33,7 +33,7 @@ from tests.recurrence_checker import Account, Rang, RecurrenceChecker, Recurring
 from tests.scheduling import schedule_seen
 from tests.simulation.world import RoughStore, crash
 
-TENANT = Tenant(retry=Retry(6, 100, 2_000))
+TENANT = Tenant(retry=RetryPolicy(6, 100, 2_000))
 EVENTS = 24
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -22,7 +22,7 @@ from everbell.core.allotment import Allotment
 from everbell.core.amendment import Amendment
 from everbell.core.event import Event, Repeat
 from everbell.core.pause import What
-from everbell.core.retry import DELIVERED, Outcome, Retry
+from everbell.core.retry import DELIVERED, Outcome, RetryPolicy
 from everbell.core.simple_batch import SimpleBatch
 from everbell.core.spec import Draft
 from everbell.core.tenant import Tenant, Tenants
@@ -48,8 +48,8 @@ INTERRUPTED_S = 10
 """How long awaits are still interrupted after the last request: many events become due only then."""
 STOCK = 20
 """The number of places that a gateway has in stock."""
-BLOCKING = Tenant(retry=Retry(8, 200, 5_000), in_flight=4)
-PARKING = Tenant("parking", retry=Retry(3, 200, 1_000), on_dead="park", in_flight=4)
+BLOCKING = Tenant(retry=RetryPolicy(8, 200, 5_000), in_flight=4)
+PARKING = Tenant("parking", retry=RetryPolicy(3, 200, 1_000), on_dead="park", in_flight=4)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from everbell.core.occurrence import Occurrence
-from everbell.core.retry import DELIVERED, Outcome, Retry
+from everbell.core.retry import DELIVERED, Outcome, RetryPolicy
 from everbell.core.spec import Draft
 from everbell.core.tenant import Tenants
 from everbell.engine.engine import Engine
@@ -42,7 +42,7 @@ class Traced:
         self._spans = spans
 
     async def schedule(self, to: str = "https://shop.example/hook?token=x", trace: str | None = CALLER) -> None:
-        draft = Draft(self.clock.now() + 100, to, b"{}", "one", traceparent=trace, retry=Retry(2, 1_000, 1_000))
+        draft = Draft(self.clock.now() + 100, to, b"{}", "one", traceparent=trace, retry=RetryPolicy(2, 1_000, 1_000))
         await schedule_seen(self.engine.ask, "shop", [draft])
 
     def named(self, name: str) -> list[ReadableSpan]:

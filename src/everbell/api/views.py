@@ -17,7 +17,7 @@ from everbell.api.timestamps import Instant, instant
 from everbell.channels.queue import Lease
 from everbell.core.event import Attempt, Event, Record, Status
 from everbell.core.ids import is_made
-from everbell.core.retry import Outcome, Result, Retry
+from everbell.core.retry import Outcome, Result, RetryPolicy
 from everbell.core.time import format_duration
 from everbell.engine.seen import Seen
 from everbell.http.message import HttpResponse
@@ -248,7 +248,7 @@ def _attempt_view(attempt: Attempt) -> AttemptView:
     )
 
 
-def _retry_view(retry: Retry) -> RetryView:
+def _retry_view(retry: RetryPolicy) -> RetryView:
     return RetryView(retry.max_attempts, format_duration(retry.backoff_ms), format_duration(retry.max_backoff_ms))
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from everbell.core.event import Course, Event, Repeat, is_paused
 from everbell.core.recurrence import NOTHING_YET, goes_apart, missed, proceed, ring_at
-from everbell.core.retry import Retry
+from everbell.core.retry import RetryPolicy
 from everbell.core.tenant import BEYOND_HORIZON
 from everbell.core.time import INSTANT_MAX, INSTANT_MIN
 from everbell.errors import Conflict, InvalidInput
@@ -34,7 +34,7 @@ class Amendment(Struct, frozen=True, kw_only=True):
     content_type: str | None | UnsetType = UNSET
     headers: tuple[tuple[str, str], ...] | UnsetType = UNSET
     tags: tuple[str, ...] | UnsetType = UNSET
-    retry: Retry | None | UnsetType = UNSET
+    retry: RetryPolicy | None | UnsetType = UNSET
     expires_ms: int | None | UnsetType = UNSET
     paused: bool | UnsetType = UNSET
     note: str | None | UnsetType = UNSET

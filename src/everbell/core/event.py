@@ -17,7 +17,7 @@ from zlib import crc32
 
 import msgspec
 
-from everbell.core.retry import Result, Retry
+from everbell.core.retry import Result, RetryPolicy
 from everbell.core.time import INSTANT_MAX
 from everbell.core.timetable import Gap, Repeated
 
@@ -133,7 +133,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """None: the payload is JSON, kept as it came."""
     headers: tuple[tuple[str, str], ...] = ()
     tags: tuple[str, ...] = ()
-    retry: Retry | None = None
+    retry: RetryPolicy | None = None
     repeat: Repeat | None = None
     expires_ms: int | None = None
     """How long after its due time an occurrence is still worth delivering."""

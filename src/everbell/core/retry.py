@@ -11,7 +11,7 @@ from everbell.core.time import MINUTE_MS, SECOND_MS
 Result = Literal["delivered", "failed", "refused", "timeout", "lost"]
 
 
-class Retry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class RetryPolicy(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A retry policy. The n-th pause is `backoff_ms` doubled n-1 times, at most `max_backoff_ms`, minus up to half of
     it.
     """
@@ -38,7 +38,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 DELIVERED = Outcome("delivered")
 
 
-def pause_ms(policy: Retry, attempt: int, jitter: float, retry_after_ms: int | None = None) -> int:
+def pause_ms(policy: RetryPolicy, attempt: int, jitter: float, retry_after_ms: int | None = None) -> int:
     """The pause after failed attempt number `attempt`; `jitter` in [0, 1) spreads retries over half of it."""
     doublings = min(attempt - 1, 62)
     full = min(policy.backoff_ms << doublings, policy.max_backoff_ms)
@@ -46,6 +46,6 @@ def pause_ms(policy: Retry, attempt: int, jitter: float, retry_after_ms: int | N
     return max(pause, retry_after_ms or 0)
 
 
-def may_retry(policy: Retry, attempt: int, outcome: Outcome) -> bool:
+def may_retry(policy: RetryPolicy, attempt: int, outcome: Outcome) -> bool:
     """Whether another attempt may follow attempt number `attempt`."""
     return outcome.result != "refused" and attempt < policy.max_attempts

@@ -22,7 +22,7 @@ from everbell.core.event import Event, Repeat
 from everbell.core.ids import PREFIX, is_made
 from everbell.core.recurrence import ring_at
 from everbell.core.repeat_spec import RepeatSpec, first_of, repeat_of
-from everbell.core.retry import Retry
+from everbell.core.retry import RetryPolicy
 from everbell.core.target import group_of
 from everbell.core.tenant import BEYOND_HORIZON, Limits, Tenant
 from everbell.core.time import Duration, check_instant, parse_duration, parse_instant
@@ -116,7 +116,7 @@ class Draft(Struct, frozen=True, array_like=True, gc=False):
     content_type: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
     tags: tuple[str, ...] = ()
-    retry: Retry | None = None
+    retry: RetryPolicy | None = None
     repeat: Repeat | None = None
     expires_ms: int | None = None
     traceparent: str | None = None
@@ -273,13 +273,13 @@ def check_name(name: str, field: str) -> None:
             raise InvalidInput("must be printable", field)
 
 
-def retry_of(spec: RetrySpec) -> Retry:
+def retry_of(spec: RetrySpec) -> RetryPolicy:
     """A retry policy as the engine uses it."""
     backoff = parse_duration(spec.backoff, "retry.backoff")
     longest = parse_duration(spec.max_backoff, "retry.max_backoff")
     if longest < backoff:
         raise InvalidInput("must not be shorter than backoff", "retry.max_backoff")
-    return Retry(spec.max_attempts, backoff, longest)
+    return RetryPolicy(spec.max_attempts, backoff, longest)
 
 
 def _due(at: str | None, in_: Duration | None, now: int, limits: Limits, repeat: Repeat | None) -> int:

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from everbell.core.retry import Retry
+from everbell.core.retry import RetryPolicy
 from everbell.core.time import DAY_MS, SECOND_MS
 from everbell.errors import InvalidInput
 
@@ -53,7 +53,7 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str = "default"
     to: str | None = None
     """The target of events that name none."""
-    retry: Retry = Retry()
+    retry: RetryPolicy = RetryPolicy()
     on_dead: Literal["block", "park"] = "block"
     """A dead event blocks its key until a user redrives or cancels it, or is parked so that the next event may go."""
     dead_letter_to: str | None = None

@@ -21,7 +21,7 @@ import everbell.errors
 from everbell.core.amendment import Amendment
 from everbell.core.event import Repeat
 from everbell.core.request import Request, answer_type, requests_of
-from everbell.core.retry import Retry
+from everbell.core.retry import RetryPolicy
 from everbell.engine.requests import Amend, Schedule
 from everbell.engine.seen import DraftResult, Seen
 from everbell.errors import EverbellError, InvalidInput, Overloaded
@@ -57,7 +57,7 @@ class PackedAmendment(Struct, array_like=True, frozen=True):
     tags: tuple[str, ...] | None = None
     named: tuple[str, ...] = ()
     content_type: str | None = None
-    retry: Retry | None = None
+    retry: RetryPolicy | None = None
     repeat: Repeat | None = None
     expires_ms: int | None = None
     paused: bool | None = None

@@ -9,13 +9,13 @@ import pytest
 
 from everbell.core.document import hidden, merged, policy_over, restored, sources
 from everbell.core.policy import TenantSpec, format_size, parse_size, spec_of, tenant_of
-from everbell.core.retry import Retry
+from everbell.core.retry import RetryPolicy
 from everbell.core.tenant import Limits, Tenant
 from everbell.errors import InvalidInput
 
 SECRET = "whsec_" + b64encode(b"s" * 24).decode()
 OTHER = "whsec_" + b64encode(b"t" * 25).decode()
-BASE = Tenant("shop", to="queue:work", retry=Retry(5, 1_000, 60_000), limits=Limits(payload_bytes=1_000, rate=7))
+BASE = Tenant("shop", to="queue:work", retry=RetryPolicy(5, 1_000, 60_000), limits=Limits(payload_bytes=1_000, rate=7))
 
 
 def test_every_field_survives_formatting_and_parsing() -> None:
@@ -27,7 +27,7 @@ def test_every_field_survives_formatting_and_parsing() -> None:
 def test_a_document_overrides_field_by_field() -> None:
     policy = policy_over(BASE, {"retry": {"max_attempts": 9}, "limits": {"payload": "2kB"}, "timeout": "1s"})
 
-    assert policy.retry == Retry(9, 1_000, 60_000)
+    assert policy.retry == RetryPolicy(9, 1_000, 60_000)
     assert (policy.limits.payload_bytes, policy.limits.rate) == (2_000, 7)
     assert (policy.timeout_ms, policy.to, policy.name) == (1_000, "queue:work", "shop")
     assert policy_over(BASE, {"to": None}).to is None

@@ -23,7 +23,7 @@ from everbell.core.event import (
     with_attempt,
 )
 from everbell.core.ids import SEQUENCE_MAX
-from everbell.core.retry import Retry
+from everbell.core.retry import RetryPolicy
 from everbell.core.time import INSTANT_MAX
 
 EVENT = Event("order-17", "shop", 3, 17, 5_000, 5_000, "queue:work", b"{}", 1_000)
@@ -80,7 +80,7 @@ def test_the_first_and_the_latest_attempts_are_kept() -> None:
         replace(EVENT, content_type="text/plain"),
         replace(EVENT, headers=(("x-a", "1"),)),
         replace(EVENT, tags=("t",)),
-        replace(EVENT, retry=Retry(2)),
+        replace(EVENT, retry=RetryPolicy(2)),
         replace(EVENT, repeat=Repeat(60_000)),
         replace(EVENT, expires_ms=1_000),
     ],
@@ -111,7 +111,7 @@ def test_digests_that_were_stored_are_understood_for_ever() -> None:
         "k",
         headers=(("x-a", "1"),),
         tags=("t",),
-        retry=Retry(5, 1_000, 60_000),
+        retry=RetryPolicy(5, 1_000, 60_000),
         repeat=Repeat(60_000, 3),
         expires_ms=9,
     )

@@ -7,7 +7,7 @@ from base64 import b64encode
 import pytest
 
 from everbell.core.policy import BreakerSpec, LimitsSpec, TenantSpec, parse_size, tenant_of
-from everbell.core.retry import Retry
+from everbell.core.retry import RetryPolicy
 from everbell.core.spec import RetrySpec
 from everbell.core.tenant import Tenant
 from everbell.errors import InvalidInput
@@ -33,7 +33,7 @@ def test_words_become_numbers() -> None:
         ),
     )
 
-    assert tenant.retry == Retry(5, 1_000, 60_000)
+    assert tenant.retry == RetryPolicy(5, 1_000, 60_000)
     assert (tenant.retention_ms, tenant.timeout_ms, tenant.lease_ms) == (172_800_000, 2_500, 90_000)
     assert (tenant.limits.payload_bytes, tenant.limits.horizon_ms) == (1_048_576, 604_800_000)
 

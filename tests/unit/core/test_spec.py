@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from everbell.core.amendment import Amendment
 from everbell.core.event import Repeat
-from everbell.core.retry import Retry
+from everbell.core.retry import RetryPolicy
 from everbell.core.spec import (
     ChangeSpec,
     Draft,
@@ -63,7 +63,7 @@ def test_every_field() -> None:
     assert made.due_at == NOW + 1_800_000
     assert (made.id, made.key, made.payload) == ("order-17", "order", b'{"a":[1]}')
     assert (made.headers, made.tags) == ((("x-team", "orders"),), ("b", "a"))
-    assert made.retry == Retry(3, 1_000, 600_000)
+    assert made.retry == RetryPolicy(3, 1_000, 600_000)
     assert made.repeat == Repeat(30_000, 6, NOW + 1_860_000)
     assert made.expires_ms == 7_200_000
 
@@ -213,7 +213,7 @@ def test_a_change_is_checked_like_an_event() -> None:
     assert change(expires="1m", retry={}, repeat={"every": 60}, tags=["a"], headers={"x-a": "b"}) == Amendment(
         headers=(("x-a", "b"),),
         tags=("a",),
-        retry=Retry(),
+        retry=RetryPolicy(),
         repeat=Repeat(60_000),
         expires_ms=60_000,
     )

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from everbell.core.event import Attempt, Event, Repeat, digest_of
-from everbell.core.retry import DELIVERED, Outcome, Result, Retry
+from everbell.core.retry import DELIVERED, Outcome, Result, RetryPolicy
 from everbell.core.tenant import Tenant
 from everbell.core.verdict import Again, Dead, OccurrenceEnded, cancelled, delivered, instead, verdict
 
 EVENT = Event("order-17", "shop", 3, 17, 5_000, 5_000, "queue:work", b"{}", 1_000, "order-17", tags=("t",))
-TENANT = Tenant("shop", retry=Retry(3, 1_000, 60_000))
+TENANT = Tenant("shop", retry=RetryPolicy(3, 1_000, 60_000))
 FAILED = Outcome("failed", "HTTP 503", 503)
 
 
@@ -59,7 +59,7 @@ def test_a_waiting_head_that_fails_is_scheduled_for_its_next_attempt() -> None:
 
 
 def test_the_events_own_policy_comes_before_the_tenants() -> None:
-    judged = verdict(replace(EVENT, retry=Retry(1, 1, 1)), TENANT, FAILED, 1, 5_000, 5_000, 0.0)
+    judged = verdict(replace(EVENT, retry=RetryPolicy(1, 1, 1)), TENANT, FAILED, 1, 5_000, 5_000, 0.0)
 
     assert isinstance(judged, Dead)
 

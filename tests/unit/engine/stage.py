@@ -9,7 +9,7 @@ from typing import Any
 
 from everbell.channels.port import Channel, Delivery
 from everbell.core.event import Event, Repeat
-from everbell.core.retry import DELIVERED, Outcome, Retry
+from everbell.core.retry import DELIVERED, Outcome, RetryPolicy
 from everbell.core.spec import Draft
 from everbell.core.tenant import Tenant, Tenants
 from everbell.engine.engine import Engine, EngineSettings
@@ -169,7 +169,7 @@ class Stage:
         id: str | None = None,
         to: str = "https://shop.example",
         repeat: Repeat | None = None,
-        retry: Retry | None = None,
+        retry: RetryPolicy | None = None,
         expires_ms: int | None = None,
         tags: tuple[str, ...] = (),
     ) -> Draft:

@@ -6,13 +6,13 @@ import logging
 
 import pytest
 
-from everbell.core.retry import DELIVERED, Outcome, Retry
+from everbell.core.retry import DELIVERED, Outcome, RetryPolicy
 from everbell.core.tenant import BreakerPolicy, Tenant
 from everbell.engine.breaker import Breaker
 from everbell.engine.requests import Acknowledge, FailLeases, LeaseEvents
 from tests.unit.engine.stage import FAILED, REFUSED, Stage, play
 
-SHAKY = Tenant("shop", retry=Retry(50, 1_000, 1_000), breaker=BreakerPolicy(3, 10_000), in_flight=1)
+SHAKY = Tenant("shop", retry=RetryPolicy(50, 1_000, 1_000), breaker=BreakerPolicy(3, 10_000), in_flight=1)
 
 
 @pytest.mark.parametrize("kind", ["failed", "timeout", "lost"])

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from everbell.core.event import Record, Repeat
-from everbell.core.retry import DELIVERED, Retry
+from everbell.core.retry import DELIVERED, RetryPolicy
 from everbell.core.tenant import Tenant
 from everbell.core.time import DAY_MS, HOUR_MS, MINUTE_MS
 from everbell.engine.engine import EngineSettings
@@ -139,7 +139,7 @@ def test_an_event_survives_a_restart() -> None:
 def test_retries_come_at_exactly_the_times_that_policy_and_jitter_give(jitter: float) -> None:
     async def scene(stage: Stage) -> None:
         stage.receiver.answer = lambda delivery: FAILED
-        event = await stage.schedule("e", 100, retry=Retry(5, 1_000, 3_000))
+        event = await stage.schedule("e", 100, retry=RetryPolicy(5, 1_000, 3_000))
         await stage.pass_ms(MINUTE_MS)
 
         pauses = [int(full * (1 - jitter / 2)) for full in (1_000, 2_000, 3_000, 3_000)]
@@ -191,7 +191,7 @@ def test_an_event_past_its_expiry_expires_without_an_attempt() -> None:
 def test_a_retry_that_would_come_too_late_expires() -> None:
     async def scene(stage: Stage) -> None:
         stage.receiver.answer = lambda delivery: FAILED
-        event = await stage.schedule("e", expires_ms=2_500, retry=Retry(9, 1_000, 1_000))
+        event = await stage.schedule("e", expires_ms=2_500, retry=RetryPolicy(9, 1_000, 1_000))
         await stage.pass_ms(MINUTE_MS)
 
         assert [got.at - stage.start_at for got in stage.receiver.got] == [0, 1_000, 2_000]

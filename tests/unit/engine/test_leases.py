@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from everbell.core.retry import Outcome, Retry
+from everbell.core.retry import Outcome, RetryPolicy
 from everbell.core.tenant import Tenant
 from everbell.core.time import MINUTE_MS
 from everbell.engine.engine import EngineSettings
@@ -15,7 +15,7 @@ from everbell.errors import Stopping
 from tests.unit.engine.stage import Stage, play
 
 WORK = ("default", "work")
-TENANT = Tenant(retry=Retry(3, 1_000, 1_000), lease_ms=5_000)
+TENANT = Tenant(retry=RetryPolicy(3, 1_000, 1_000), lease_ms=5_000)
 
 
 def test_an_acknowledgement_is_answered_when_it_is_durable() -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from everbell.core.amendment import Amendment
 from everbell.core.event import Event, Record, Repeat
-from everbell.core.retry import DELIVERED, Retry
+from everbell.core.retry import DELIVERED, RetryPolicy
 from everbell.core.tenant import Tenant
 from everbell.core.time import HOUR_MS, INSTANT_MAX, MINUTE_MS
 from everbell.core.verdict import record_of
@@ -448,7 +448,7 @@ def test_tenants_do_not_see_each_other() -> None:
 
 def test_a_caller_that_gives_up_leaves_the_change_made() -> None:
     async def scene(stage: Stage) -> None:
-        event = await stage.schedule("e", 2_000, retry=Retry(3, 1, 1))
+        event = await stage.schedule("e", 2_000, retry=RetryPolicy(3, 1, 1))
         stage.store.before_apply = lambda: asyncio.sleep(1)
         cancelling = asyncio.ensure_future(stage.engine.ask(Cancel("default", event.id)))
         await stage.settled()

@@ -10,7 +10,7 @@ import pytest
 from everbell.core.amendment import Amendment
 from everbell.core.event import Event, Repeat
 from everbell.core.pause import Pause
-from everbell.core.retry import DELIVERED, Retry
+from everbell.core.retry import DELIVERED, RetryPolicy
 from everbell.core.tenant import Tenant
 from everbell.core.time import HOUR_MS, MINUTE_MS
 from everbell.engine import agenda
@@ -23,8 +23,8 @@ from everbell.errors import StoreFull
 from everbell.stores.port import Block, Page, Unblock
 from tests.unit.engine.stage import FAILED, REFUSED, Stage, play
 
-PARKING = Tenant(on_dead="park", retry=Retry(2, 1_000, 1_000))
-BLOCKING = Tenant(retry=Retry(2, 1_000, 1_000))
+PARKING = Tenant(on_dead="park", retry=RetryPolicy(2, 1_000, 1_000))
+BLOCKING = Tenant(retry=RetryPolicy(2, 1_000, 1_000))
 
 
 def test_events_of_one_key_go_one_at_a_time_in_order_of_due_time_then_acceptance() -> None:
@@ -150,7 +150,7 @@ def test_a_cancelled_head_lets_its_key_go_on(restarts: bool) -> None:
 def test_a_retrying_head_that_is_moved_away_lets_its_key_go_on() -> None:
     async def scene(stage: Stage) -> None:
         stage.receiver.answer = lambda delivery: FAILED if delivery.attempt == 1 else DELIVERED
-        head = await stage.schedule("head", key="k", retry=Retry(5, HOUR_MS, HOUR_MS))
+        head = await stage.schedule("head", key="k", retry=RetryPolicy(5, HOUR_MS, HOUR_MS))
         await stage.schedule("follower", 10, key="k")
         await stage.pass_ms(MINUTE_MS)
         assert stage.receiver.names == ["head"]
@@ -496,4 +496,4 @@ def test_a_line_does_not_pass_the_next_occurrence_that_the_loader_has_not_reache
         names = [(got.name, got.event.occurrence) for got in stage.receiver.got if got.name in ("again", "between")]
         assert names == [("again", 1), ("again", 2), ("between", 1), ("again", 3)]
 
-    play(scene, tenants=[Tenant(retry=Retry(9, 1_000, 1_000))], settings=settings, partitions=1)
+    play(scene, tenants=[Tenant(retry=RetryPolicy(9, 1_000, 1_000))], settings=settings, partitions=1)

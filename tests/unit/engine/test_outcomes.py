@@ -9,7 +9,7 @@ import pytest
 
 from everbell.core.dead_letter import letter_of
 from everbell.core.event import Event, Repeat
-from everbell.core.retry import DELIVERED, Outcome, Retry
+from everbell.core.retry import DELIVERED, Outcome, RetryPolicy
 from everbell.core.tenant import Tenant
 from everbell.core.time import HOUR_MS, SECOND_MS
 from everbell.engine import ordering as lanes
@@ -162,7 +162,7 @@ def test_a_failure_without_a_key_writes_no_mark() -> None:
 @pytest.mark.parametrize("outcome", [FAILED, Outcome("timeout", "no answer")])
 def test_a_head_that_gives_up_and_is_parked_leaves_its_mark_without_a_head(outcome: Outcome) -> None:
     """The mark stays for the line behind it, until that is empty; its end and the mark are one write."""
-    parking = Tenant(on_dead="park", retry=Retry(2, 1_000, 1_000))
+    parking = Tenant(on_dead="park", retry=RetryPolicy(2, 1_000, 1_000))
 
     async def scene(stage: Stage) -> None:
         stage.receiver.answer = lambda delivery: outcome if delivery.event.payload == b"head" else DELIVERED
@@ -217,7 +217,7 @@ def test_many_that_were_delivered_together_end_each_by_its_own_rules() -> None:
         # attempt, one that was cancelled meanwhile.
         stage.receiver.answer = lambda delivery: FAILED if delivery.event.payload == b"second" else None
         plain = [await stage.schedule(f"plain-{number}", 10) for number in range(3)]
-        second = await stage.schedule("second", retry=Retry(backoff_ms=2_000))
+        second = await stage.schedule("second", retry=RetryPolicy(backoff_ms=2_000))
         await stage.pass_ms(20)
         stage.receiver.answer = lambda delivery: None
         head = await stage.schedule("head", key="k")

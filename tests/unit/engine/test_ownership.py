@@ -11,7 +11,7 @@ import pytest
 
 from everbell.core.amendment import Amendment
 from everbell.core.event import Event
-from everbell.core.retry import DELIVERED, Retry
+from everbell.core.retry import DELIVERED, RetryPolicy
 from everbell.engine import ordering as lanes
 from everbell.engine.engine import Engine
 from everbell.engine.entry import until_settled
@@ -380,7 +380,7 @@ def test_a_cancel_that_was_asking_when_its_partition_came_and_went_stores_nothin
     async def scene(stage: Stage) -> None:
         # Given an event for which its key waits, and a cancel that asks the store just that.
         stage.receiver.answer = lambda delivery: FAILED
-        event = await stage.schedule("e", key="k", retry=Retry(backoff_ms=2_000))
+        event = await stage.schedule("e", key="k", retry=RetryPolicy(backoff_ms=2_000))
         await stage.settled()
         go_on, heads = asyncio.Event(), stage.store.heads
 

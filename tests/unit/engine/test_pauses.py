@@ -9,7 +9,7 @@ import pytest
 
 from everbell.core.amendment import Amendment
 from everbell.core.pause import Pause, What
-from everbell.core.retry import DELIVERED, Retry
+from everbell.core.retry import DELIVERED, RetryPolicy
 from everbell.core.tenant import Tenant
 from everbell.engine.engine import Engine, EngineSettings
 from everbell.engine.requests import Acknowledge, Amend, Cancel, CancelMatching, Get, GiveBack, LeaseEvents
@@ -121,7 +121,7 @@ def test_a_head_that_fails_waits_for_its_next_attempt_as_long_as_its_key_is_paus
         await stage.pass_ms(10)
         assert [(each.name, each.attempt) for each in stage.receiver.got] == [("0", 1), ("0", 2), ("1", 1)]
 
-    play(scene, tenants=[Tenant(retry=Retry(3, 1_000, 1_000))])
+    play(scene, tenants=[Tenant(retry=RetryPolicy(3, 1_000, 1_000))])
 
 
 @pytest.mark.parametrize("keyed", [False, True])

@@ -7,7 +7,7 @@ import pytest
 from everbell.core.amendment import Amendment
 from everbell.core.event import Course, Event, Misfire, Repeat, is_paused
 from everbell.core.recurrence import ring_at
-from everbell.core.retry import DELIVERED, Retry
+from everbell.core.retry import DELIVERED, RetryPolicy
 from everbell.core.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from everbell.engine.requests import Amend, Cancel, Find, Get
 from everbell.errors import Conflict
@@ -162,7 +162,7 @@ def test_an_occurrence_that_took_many_attempts_was_under_way_all_the_time() -> N
         # Given an occurrence that is delivered with its 46th attempt, a second after the other.
         stage.receiver.answer = lambda delivery: DELIVERED if delivery.attempt > 45 else FAILED
         event = await stage.schedule(
-            "e", 0, repeat=Repeat(10 * SECOND_MS, overlap="skip"), retry=Retry(100, SECOND_MS, SECOND_MS)
+            "e", 0, repeat=Repeat(10 * SECOND_MS, overlap="skip"), retry=RetryPolicy(100, SECOND_MS, SECOND_MS)
         )
         await stage.pass_ms(49 * SECOND_MS)
 

@@ -8,7 +8,7 @@ import pytest
 
 from everbell.core.amendment import Amendment
 from everbell.core.event import TRANSITIONS, Event, Repeat
-from everbell.core.retry import DELIVERED, Outcome, Retry
+from everbell.core.retry import DELIVERED, Outcome, RetryPolicy
 from everbell.core.tenant import Tenant
 from everbell.core.time import HOUR_MS, MINUTE_MS
 from everbell.engine.requests import Amend, Cancel, Redrive
@@ -129,4 +129,4 @@ def test_the_transition_is_taken_and_no_other_than_the_table_has(transition: tup
         assert transition in taken
         assert taken <= TRANSITIONS
 
-    play(scene, tenants=[Tenant(retry=Retry(3, 1_000, 1_000))])
+    play(scene, tenants=[Tenant(retry=RetryPolicy(3, 1_000, 1_000))])

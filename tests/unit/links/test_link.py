@@ -25,7 +25,7 @@ from everbell.core.occurrence import occurrence_of
 from everbell.core.pause import Pause, Put
 from everbell.core.reader_report import ReaderReport
 from everbell.core.request import Ask, Request, requests_of
-from everbell.core.retry import Outcome, Retry
+from everbell.core.retry import Outcome, RetryPolicy
 from everbell.core.simple_batch import SimpleBatch
 from everbell.core.spec import Draft
 from everbell.engine.forecast import Forecast
@@ -82,7 +82,9 @@ EVENT = Event(
     "order-17", "shop", 3, 17, 5_000, 6_000, "queue:work", b"\x00{}", 1_000, "k", "waiting", 2, repeat=Repeat(1_000, 3)
 )
 RECORD = Record("order-17", "shop", "delivered", 5_000, 6_000, "queue:work", 1_000, tags=("t",))
-DRAFT = Draft(5_000, "queue:work", b"{}", "id", "k", headers=(("x-a", "b"),), retry=Retry(3), repeat=Repeat(1_000))
+DRAFT = Draft(
+    5_000, "queue:work", b"{}", "id", "k", headers=(("x-a", "b"),), retry=RetryPolicy(3), repeat=Repeat(1_000)
+)
 SEEN = Seen.of(EVENT, "waiting", created=True)
 ENDED = Seen.of(RECORD, "delivered")
 AMENDMENT = Amendment(due_at=7, retry=None, tags=())
@@ -307,7 +309,7 @@ def test_an_error_of_some_module_of_its_own_becomes_the_root() -> None:
         Amendment(due_at=0),
         Amendment(to="queue:a", payload=b"", content_type=None),
         Amendment(headers=(("a", "b"),), tags=()),
-        Amendment(retry=Retry(3), repeat=Repeat(1_000, 2, 9), expires_ms=1),
+        Amendment(retry=RetryPolicy(3), repeat=Repeat(1_000, 2, 9), expires_ms=1),
         Amendment(retry=None, repeat=None, expires_ms=None),
         Amendment(paused=True, note="holidays"),
         Amendment(paused=False, note=None),

@@ -17,7 +17,7 @@ from msgspec import Raw
 from everbell.core.amendment import Amendment
 from everbell.core.event import Repeat
 from everbell.core.request import Request, requests_of
-from everbell.core.retry import Retry
+from everbell.core.retry import RetryPolicy
 from everbell.engine.requests import Amend, GetLine
 from everbell.engine.seen import KeyLine
 from everbell.errors import EverbellError, InvalidInput, NotOwner
@@ -33,7 +33,7 @@ _ALL_FIELDS = Amendment(
     content_type=None,
     headers=(("x-a", "b"),),
     tags=("t",),
-    retry=Retry(3),
+    retry=RetryPolicy(3),
     expires_ms=9,
     paused=True,
     note="why",

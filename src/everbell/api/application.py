@@ -20,6 +20,7 @@ from everbell.api.cluster import ClusterApi
 from everbell.api.dead import DeadApi
 from everbell.api.events import EventsApi
 from everbell.api.forecast import ForecastApi
+from everbell.api.history import HistoryApi
 from everbell.api.keys import LinesApi
 from everbell.api.openapi import openapi
 from everbell.api.pauses import PausesApi
@@ -28,6 +29,7 @@ from everbell.api.recurrence import RecurrenceApi
 from everbell.api.route import Access, Handle, Resource, Route
 from everbell.api.search import SearchApi
 from everbell.api.system import SystemApi
+from everbell.api.targets import TargetsApi
 from everbell.api.tenants import TenantsApi
 from everbell.clock import Clock
 from everbell.core.health import Health
@@ -47,7 +49,9 @@ RESOURCES: tuple[type[Resource], ...] = (
     DeadApi,
     LinesApi,
     ForecastApi,
+    HistoryApi,
     QueuesApi,
+    TargetsApi,
     ClusterApi,
     KeysApi,
     TenantsApi,
@@ -100,7 +104,9 @@ class Api:
             DeadApi(ask),
             LinesApi(ask),
             ForecastApi(ask, clock),
+            HistoryApi(ask),
             QueuesApi(ask),
+            TargetsApi(ask),
             cluster,
             keys,
             None if policies is None else TenantsApi(policies, tenants, ask, pauses=pauses),

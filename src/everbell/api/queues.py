@@ -1,4 +1,6 @@
-"""Queues over HTTP, for workers: lease, acknowledge, extend, fail.
+"""Queues over HTTP: their state for people; lease, acknowledge, extend and fail for workers.
+
+A worker may tell its name in a header. An older server ignores the header, where it would refuse an unknown field.
 
 A worker may disconnect while it waits for an event. So a long wait is cut into short ones, between which the handler
 notices the disconnect. Events leased for a worker that is gone are released at once, before their lease runs out.
@@ -6,6 +8,7 @@ notices the disconnect. Events leased for a worker that is gone are released at 
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -13,20 +16,28 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from everbell.api.route import TENANT, Resource, ResponseKind, Route
 from everbell.api.views import LeaseView, json_response, lease_view
 from everbell.channels.queue import LEASE_EVENTS_MAX, WAIT_MS_MAX, Lease
+from everbell.core.queue_view import QueuesView, WorkerInfo
 from everbell.core.request import Ask
 from everbell.core.retry import Outcome
 from everbell.core.time import DAY_MS, Duration, format_duration, parse_duration
 from everbell.edge.bodies import Body
 from everbell.edge.drafting import check_queue_name
 from everbell.engine.requests import Acknowledge, ExtendLeases, FailLeases, GiveBack, LeaseEvents
+from everbell.engine.view_requests import GetQueues, NoteWorker
 from everbell.errors import InvalidInput
 from everbell.http.message import HttpRequest, HttpResponse
 
-QUEUE = TENANT + "/queues/{queue}"
+QUEUES = TENANT + "/queues"
+QUEUE = QUEUES + "/{queue}"
 LEASE_MS_MAX = DAY_MS
 REASON_LENGTH_MAX = 500
 
 _WAIT_STEP_MS = 2_000
+
+WORKER_HEADER = "everbell-worker"
+# A worker is noted at most once in this time, because a busy one calls very often.
+_NOTE_S = 1.0
+_NOTED_MAX = 10_000
 
 Token = Annotated[str, Meta(min_length=1, max_length=128)]
 Tokens = Annotated[list[Token], Meta(min_length=1, max_length=LEASE_EVENTS_MAX)]
@@ -100,14 +111,27 @@ def _settling(verb: str, summary: str, body: type, example: object, *, no_comman
 
 
 class QueuesApi(Resource, tag="queues"):
-    """Queues, for workers."""
+    """Queues, and the calls of workers."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
+        self._noted: dict[tuple[str, str, str], float] = {}
+        self._workers = Body(WorkerInfo)
         self._leasing = Body(LeaseSpec)
         self._acks = Body(AckSpec)
         self._extensions = Body(ExtendSpec)
         self._failures = Body(FailSpec)
+
+    @Route(
+        "GET",
+        QUEUES,
+        "List the queues of a tenant and their workers",
+        (ResponseKind(200, "the queues as they are now", QueuesView),),
+        access="read",
+    )
+    async def list_queues(self, request: HttpRequest, tenant: str) -> HttpResponse:
+        """All nodes are asked. Queues appear when an event is due soon, or when a worker calls for them."""
+        return json_response(await self._ask(GetQueues(tenant)))
 
     @Route(
         "POST",
@@ -121,11 +145,15 @@ class QueuesApi(Resource, tag="queues"):
         routine=True,
     )
     async def lease_events(self, request: HttpRequest, tenant: str, queue: str) -> HttpResponse:
-        """The answer comes as soon as an event is due, and at the latest after `wait`."""
+        """The answer comes as soon as an event is due, and at the latest after `wait`.
+
+        A worker may tell its name, host, version and queues, as JSON in the header `Everbell-Worker`.
+        """
         check_queue_name(queue)
         spec = self._leasing.read(request) if request.body else LeaseSpec()
         wait_ms = _bounded(spec.wait, "wait", WAIT_MS_MAX)
         lease_ms = None if spec.lease is UNSET else _bounded(spec.lease, "lease", LEASE_MS_MAX, 1)
+        await self._note_worker(request, tenant, queue)
         leases = await self._wait(request, tenant, queue, spec.limit, wait_ms, lease_ms)
         if leases and request.abandoned:
             await self._ask(GiveBack(tenant, queue, [lease.token for lease in leases]))
@@ -159,6 +187,7 @@ class QueuesApi(Resource, tag="queues"):
         spec = self._extensions.read(request)
         tokens = _distinct(spec.leases)
         lease_ms = _bounded(spec.lease, "lease", LEASE_MS_MAX, 1)
+        await self._note_worker(request, tenant, queue)
         return _settled(tokens, await self._ask(ExtendLeases(tenant, queue, tokens, lease_ms)))
 
     @_settling(
@@ -175,6 +204,23 @@ class QueuesApi(Resource, tag="queues"):
             for index, failure in enumerate(self._failures.read(request).leases)
         }
         return _settled(list(failures), await self._ask(FailLeases(tenant, queue, failures)))
+
+    async def _note_worker(self, request: HttpRequest, tenant: str, queue: str) -> None:
+        """Tell the engine which worker calls, if the worker says so."""
+        text = request.headers.get(WORKER_HEADER)
+        if text is None:
+            return
+        place, now_s = (tenant, queue, text), asyncio.get_running_loop().time()
+        if now_s - self._noted.get(place, -_NOTE_S) < _NOTE_S:
+            return
+        try:
+            worker = self._workers.parse(text.encode())
+        except InvalidInput as wrong:
+            raise InvalidInput(wrong.reason, WORKER_HEADER) from None
+        if len(self._noted) >= _NOTED_MAX:
+            self._noted.clear()
+        self._noted[place] = now_s
+        await self._ask(NoteWorker(tenant, queue, worker))
 
     async def _wait(
         self, request: HttpRequest, tenant: str, queue: str, limit: int, wait_ms: int, lease_ms: int | None

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
 from msgspec import Struct
 
 from everbell.channels.port import Delivery
+from everbell.channels.queue_contacts import QueueContacts
 from everbell.clock import Clock
 from everbell.core.occurrence import Occurrence, occurrence_of
 from everbell.core.retry import DELIVERED, Outcome
@@ -59,6 +60,7 @@ class QueueChannel:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.contacts = QueueContacts(clock)
         self._ready: dict[tuple[str, str], deque[Delivery]] = {}
         self._waiting: dict[tuple[str, str], deque[asyncio.Future[None]]] = {}
         self._held: dict[str, _LeasedDelivery] = {}
@@ -75,6 +77,7 @@ class QueueChannel:
             ready = self._ready.get(queue)
             if ready is None:
                 ready = self._ready[queue] = deque()
+                self.contacts.begin_wait(queue)
             ready.append(delivery)
             if queue in self._waiting:
                 self._wake(queue)
@@ -82,6 +85,7 @@ class QueueChannel:
     async def lease(self, tenant: str, name: str, limit: int, wait_ms: int, lease_ms: int | None) -> list[Lease]:
         """Up to `limit` due events. If there are none, wait for some up to `wait_ms`."""
         queue = (tenant, name)
+        self.contacts.note(queue)
         loop = asyncio.get_running_loop()
         end_s = loop.time() + wait_ms / 1_000
         while True:
@@ -96,6 +100,7 @@ class QueueChannel:
     def settle(self, tenant: str, name: str, outcomes: Mapping[str, Outcome | None]) -> list[str]:
         """End the leases named by token; None means delivered. Returns the tokens that are not (or no longer) held."""
         lost = []
+        self.contacts.note((tenant, name))
         done: list[Delivery] = []
         for token, outcome in outcomes.items():
             held = self._release(tenant, name, token)
@@ -113,6 +118,7 @@ class QueueChannel:
         """Extend the leases to `lease_ms` from now. Returns the tokens that are not (or no longer) held."""
         lost = []
         extended: list[str] = []
+        self.contacts.note((tenant, name))
         until_at = self._clock.now() + lease_ms
         for token in tokens:
             held = self._held.get(token)
@@ -142,14 +148,37 @@ class QueueChannel:
         kept = deque(delivery for delivery in ready if sequence is not None and delivery.event.sequence != sequence)
         if kept:
             self._ready[queue] = kept
+        else:
+            self.contacts.end_wait(queue)
         return [delivery.event.sequence for delivery in ready if sequence in (None, delivery.event.sequence)]
 
     def depth(self, tenant: str, name: str) -> int:
         """The number of due events of the queue that are in memory and wait for a worker."""
         return len(self._ready.get((tenant, name), ()))
 
+    def oldest_at(self, tenant: str, name: str) -> int | None:
+        """The time of the first event of the queue that is in memory and waits for a worker; None if none waits."""
+        ready = self._ready.get((tenant, name))
+        return ready[0].event.run_at if ready else None
+
+    def waiting(self) -> list[tuple[str, str]]:
+        """The queues with events in memory that wait for a worker, as (tenant, name)."""
+        return list(self._ready)
+
+    def prune(self, is_wanted: Callable[[Delivery], bool]) -> None:
+        """Forget deliveries that need no worker any more, because their events were cancelled or changed."""
+        for queue, ready in list(self._ready.items()):
+            # In place: `_take` may be working on the same deque, when a lost lease is noticed while attempts begin.
+            kept = list(filter(is_wanted, ready))
+            ready.clear()
+            ready.extend(kept)
+            if not kept:
+                del self._ready[queue]
+                self.contacts.end_wait(queue)
+
     def lose(self, partitions: Container[int]) -> None:
         """Other nodes own these partitions now: workers learn that their leases are lost when they acknowledge."""
+        self.prune(lambda delivery: delivery.event.partition not in partitions)
         for token in [token for token, held in self._held.items() if held.delivery.event.partition in partitions]:
             self._held.pop(token).delivery.settle(Outcome("lost", "the partition moved to another node"))
 
@@ -178,8 +207,9 @@ class QueueChannel:
                 self._held[token] = _LeasedDelivery(delivery, queue, until_at)
                 tokens.append(token)
                 leases.append(Lease(token, until_at, occurrence_of(event, delivery.attempt, epoch)))
-        if not ready:
+        if not ready and self._ready.get(queue) is ready:
             del self._ready[queue]
+            self.contacts.end_wait(queue)
         self._watch(until_at, tokens)
         return leases
 

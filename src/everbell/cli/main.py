@@ -39,6 +39,7 @@ MODULES = (
     "everbell.cli.export",
     "everbell.cli.recurring",
     "everbell.cli.pausing",
+    "everbell.cli.queues",
     "everbell.cli.status",
     "everbell.cli.top",
     "everbell.cli.strategy",
@@ -56,6 +57,7 @@ SHARED = (
     "everbell.cli.change",
     "everbell.cli.recurring",
     "everbell.cli.pausing",
+    "everbell.cli.queues",
     "everbell.cli.status",
 )
 """The modules that have several commands. Any other has one, of its own name."""

@@ -131,6 +131,8 @@ def _parts(health: Health) -> Iterator[tuple[str, str, str, str | None]]:
     if (backlog := health.backlog) is not None:
         figures = f", oldest overdue {backlog.overdue_ms / 1_000:,.1f} s, {backlog.in_flight:,} in flight"
         yield "backlog", _word(backlog.ok), figures, backlog.reason
+    if (queues := health.queues) is not None:
+        yield "queues", _word(queues.ok), "", queues.reason
     if (kafka := health.kafka) is not None:
         yield "kafka", _word(kafka.ok), f", {kafka.lag_records:,} records behind", kafka.reason
 

@@ -25,6 +25,7 @@ _NOTES = """\
 examples:
   everbell worker shop.jobs:app
   everbell worker shop.jobs:app --server http://bell:8420 --tenant shop --concurrency 64
+  everbell worker shop.jobs:app --name mail-1 --queue mail
 
 An app, in shop/jobs.py:
   from everbell import App, Occurrence, Refuse
@@ -48,6 +49,10 @@ handlers finish (--grace), other events are given back. A second signal stops it
     "Run the handlers of an app, and pull their events from a server.",
     _NOTES,
     argument("app", metavar="MODULE:APP", help="where the app is, as in shop.jobs:app"),
+    argument("--name", metavar="NAME", help="the name of this worker in everbell queues (host and process)"),
+    argument(
+        "--queue", metavar="QUEUE", action="append", dest="queues", help="pull from this queue only; repeatable (all)"
+    ),
     argument("--concurrency", metavar="N", type=positive, default=16, help="handlers at a time per queue (16)"),
     argument(
         "--lease", metavar="DURATION", type=duration_s, default=30.0, help="how long a worker may be silent (30s)"
@@ -78,9 +83,17 @@ def _work(args: argparse.Namespace) -> int:
 
 async def _run(app: App, args: argparse.Namespace) -> Worker:
     async with AsyncClient(args.server, args.tenant, args.token, ca=args.ca, certificate=args.cert) as client:
-        worker = Worker(app, client, args.concurrency, lease_s=args.lease, grace_s=args.grace)
+        worker = Worker(
+            app,
+            client,
+            args.concurrency,
+            lease_s=args.lease,
+            grace_s=args.grace,
+            name=args.name,
+            queues=args.queues,
+        )
         logging.getLogger("everbell.worker").info(
-            "pulling from %s for tenant %s: %s", args.server, args.tenant, ", ".join(app.handlers)
+            "pulling from %s for tenant %s: %s", args.server, args.tenant, ", ".join(worker.queues)
         )
         await worker.run_until_signal()
         logging.getLogger("everbell.worker").info("handled %d events, %d failed", worker.handled, worker.failed)

@@ -15,6 +15,7 @@ from everbell.client.queue_calls import QueueCalls
 from everbell.client.recurrence_calls import RecurrenceCalls
 from everbell.client.tenant_calls import TenantCalls
 from everbell.client.tls import client_tls
+from everbell.client.view_calls import ViewCalls
 from everbell.entropy import SystemEntropy
 
 
@@ -29,6 +30,7 @@ class AllCalls(
     TenantCalls,
     KeyCalls,
     ClusterCalls,
+    ViewCalls,
 ):
     """The methods of a client. How it sends a call is up to the client."""
 

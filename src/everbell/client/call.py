@@ -48,6 +48,8 @@ class Call(Generic[T]):
     """The version of the event that the call is about, if the caller named one."""
     idempotency_key: str | None = None
     """The `Idempotency-Key`, if the caller gave one."""
+    worker: str | None = None
+    """What a worker tells about itself: the header `Everbell-Worker`."""
     repeatable: bool = False
     """Whether doing it twice is the same as doing it once."""
     also: tuple[int, ...] = ()
@@ -68,6 +70,8 @@ class Call(Generic[T]):
             if not _IDEMPOTENCY_KEY.fullmatch(self.idempotency_key):
                 raise InvalidInput("is up to 255 of ASCII without spaces, quotes and commas", "idempotency_key")
             headers["idempotency-key"] = self.idempotency_key
+        if self.worker is not None:
+            headers["everbell-worker"] = self.worker
         return headers
 
 

@@ -25,6 +25,7 @@ from everbell.client.call import RetryPause
 from everbell.client.queue_calls import Failure
 from everbell.client.settler import LeasingClient, Settler, is_final, log
 from everbell.core.occurrence import Occurrence
+from everbell.core.queue_view import WorkerInfo
 from everbell.errors import EverbellError
 
 SETTLE_S = 5.0
@@ -40,6 +41,8 @@ class LeasePace:
     lease_s: float = 30.0
     wait_s: float = 20.0
     grace_s: float = 30.0
+    worker: WorkerInfo | None = None
+    """What the worker tells the server about itself."""
 
 
 class Puller:
@@ -103,7 +106,11 @@ class Puller:
             room = min(self._pace.concurrency - len(self._held), LEASE_EVENTS_MAX)
             try:
                 leases = await self._client.lease(
-                    self.queue, limit=room, wait=self._pace.wait_s, lease=self._pace.lease_s
+                    self.queue,
+                    limit=room,
+                    wait=self._pace.wait_s,
+                    lease=self._pace.lease_s,
+                    worker=self._pace.worker,
                 )
             except EverbellError as error:
                 if is_final(error):
@@ -199,7 +206,10 @@ class Puller:
             for start in range(0, len(tokens), LEASE_EVENTS_MAX):
                 try:
                     settled = await self._client.extend(
-                        self.queue, tokens[start : start + LEASE_EVENTS_MAX], lease=self._pace.lease_s
+                        self.queue,
+                        tokens[start : start + LEASE_EVENTS_MAX],
+                        lease=self._pace.lease_s,
+                        worker=self._pace.worker,
                     )
                 except EverbellError as error:
                     log.warning("queue %s: leases could not be extended: %s", self.queue, error)

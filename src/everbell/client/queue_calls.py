@@ -5,11 +5,12 @@ Repeating `ack`, `extend` or `fail` is safe: a lease that the first call settled
 
 from __future__ import annotations
 
+import json
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, to_builtins
 from msgspec import json as msgspec_json
 
 from everbell.channels.queue import Lease
@@ -19,6 +20,7 @@ from everbell.client.event_json import DurationLike, duration_text, encode_json
 from everbell.client.operation import Calls, operation
 from everbell.client.paths import queue_path
 from everbell.core.occurrence import Occurrence
+from everbell.core.queue_view import WorkerInfo
 from everbell.core.time import parse_duration
 
 LEASE_EVENTS = 100
@@ -42,12 +44,18 @@ class QueueCalls(Calls):
 
     @operation
     def lease(
-        self, queue: str, *, limit: int = LEASE_EVENTS, wait: DurationLike = 0, lease: DurationLike | None = None
+        self,
+        queue: str,
+        *,
+        limit: int = LEASE_EVENTS,
+        wait: DurationLike = 0,
+        lease: DurationLike | None = None,
+        worker: WorkerInfo | None = None,
     ) -> Call[list[Lease]]:
         """Up to `limit` due events of the queue, waiting up to `wait` for the first.
 
         They are held for `lease` (by default the duration in the tenant's policy). Then other workers may lease them,
-        unless they were settled or extended.
+        unless they were settled or extended. The server lists the `worker` among those of the queue.
         """
         body = {"limit": limit, "wait": _text(wait)}
         if lease is not None:
@@ -57,7 +65,8 @@ class QueueCalls(Calls):
             return [_lease(self.tenant, event) for event in _leases_decoder.decode(answer).events]
 
         path = f"{queue_path(self.tenant, queue)}/lease"
-        return Call("POST", path, parse, encode_json(body), wait_s=parse_duration(_text(wait), "wait") / 1_000)
+        wait_s = parse_duration(_text(wait), "wait") / 1_000
+        return Call("POST", path, parse, encode_json(body), wait_s=wait_s, worker=_header(worker))
 
     @operation
     def ack(self, queue: str, leases: Sequence[str]) -> Call[Settled]:
@@ -65,9 +74,11 @@ class QueueCalls(Calls):
         return _settle(self.tenant, queue, "ack", {"leases": leases})
 
     @operation
-    def extend(self, queue: str, leases: Sequence[str], *, lease: DurationLike) -> Call[Settled]:
+    def extend(
+        self, queue: str, leases: Sequence[str], *, lease: DurationLike, worker: WorkerInfo | None = None
+    ) -> Call[Settled]:
         """Hold the events for `lease` from now."""
-        return _settle(self.tenant, queue, "extend", {"leases": leases, "lease": _text(lease)})
+        return _settle(self.tenant, queue, "extend", {"leases": leases, "lease": _text(lease)}, worker)
 
     @operation
     def give_back(self, queue: str, leases: Sequence[str]) -> Call[Settled]:
@@ -80,9 +91,16 @@ class QueueCalls(Calls):
         return _settle(self.tenant, queue, "fail", {"leases": failures})
 
 
-def _settle(tenant: str, queue: str, verb: str, body: Mapping[str, object]) -> Call[Settled]:
+def _settle(
+    tenant: str, queue: str, verb: str, body: Mapping[str, object], worker: WorkerInfo | None = None
+) -> Call[Settled]:
     path = f"{queue_path(tenant, queue)}/{verb}"
-    return Call("POST", path, _settled, encode_json(body), repeatable=True)
+    return Call("POST", path, _settled, encode_json(body), repeatable=True, worker=_header(worker))
+
+
+def _header(worker: WorkerInfo | None) -> str | None:
+    """A header is ASCII, so other characters are escaped."""
+    return None if worker is None else json.dumps(to_builtins(worker))
 
 
 def _text(duration: DurationLike) -> str | int | float:

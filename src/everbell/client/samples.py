@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 
 _LINE = re.compile(r"^([a-z_][a-z0-9_]*(?:\{[^}]*\})?) (\S+)$")
-_BUCKET = re.compile(r'^(.*)_bucket\{le="([^"]+)"\}$')
+_BUCKET = re.compile(r'^(.*)_bucket\{(?:[^}]*,)?le="([^"]+)"\}$')
 
 
 class Histogram:
@@ -32,12 +33,12 @@ class Samples:
         return self._values.get(name, 0.0)
 
     def since(self, before: Samples | None, name: str) -> Histogram:
-        """The histogram of the observations since an earlier time."""
-        counts = {}
+        """The histogram of the observations since an earlier time, over all other labels."""
+        counts: defaultdict[float, float] = defaultdict(float)
         for key, count in self._values.items():
             match = _BUCKET.match(key)
             if match is not None and match[1] == name:
-                counts[float(match[2].replace("+Inf", "inf"))] = count - (before.value(key) if before else 0.0)
+                counts[float(match[2].replace("+Inf", "inf"))] += count - (before.value(key) if before else 0.0)
         return Histogram(counts)
 
 

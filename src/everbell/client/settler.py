@@ -17,6 +17,7 @@ from everbell.client.answers import Settled
 from everbell.client.call import RetryPause
 from everbell.client.event_json import DurationLike
 from everbell.client.queue_calls import Failure
+from everbell.core.queue_view import WorkerInfo
 from everbell.errors import EverbellError
 
 T = TypeVar("T")
@@ -30,11 +31,15 @@ log = logging.getLogger("everbell.worker")
 class LeasingClient(Protocol):
     """The part of `AsyncClient` that a worker uses; see `queue_calls`."""
 
-    async def lease(self, queue: str, *, limit: int, wait: DurationLike, lease: DurationLike | None) -> list[Lease]: ...
+    async def lease(
+        self, queue: str, *, limit: int, wait: DurationLike, lease: DurationLike | None, worker: WorkerInfo | None
+    ) -> list[Lease]: ...
 
     async def ack(self, queue: str, leases: Sequence[str]) -> Settled: ...
 
-    async def extend(self, queue: str, leases: Sequence[str], *, lease: DurationLike) -> Settled: ...
+    async def extend(
+        self, queue: str, leases: Sequence[str], *, lease: DurationLike, worker: WorkerInfo | None
+    ) -> Settled: ...
 
     async def fail(self, queue: str, failures: Sequence[Failure]) -> Settled: ...
 

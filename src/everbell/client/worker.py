@@ -7,12 +7,17 @@ cannot be reached. An error that retries cannot fix (a wrong token, a wrong tena
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+from collections.abc import Collection
+from importlib.metadata import version
+from socket import gethostname
 
 from everbell.client.app import App
 from everbell.client.call import RetryPause, doubling
 from everbell.client.puller import LeasePace, Puller
 from everbell.client.settler import LeasingClient, log
+from everbell.core.queue_view import WORKER_QUEUES_MAX, WORKER_TEXT_MAX, WorkerInfo
 from everbell.entropy import SystemEntropy
 from everbell.errors import InvalidInput
 
@@ -30,15 +35,34 @@ class Worker:
         wait_s: float = 20.0,
         grace_s: float = 30.0,
         backoff: RetryPause | None = None,
+        name: str | None = None,
+        queues: Collection[str] | None = None,
     ) -> None:
-        """`lease_s`: how long a lease lasts unless extended; `grace_s`: how long handlers may run when stopping."""
+        """`lease_s`: how long a lease lasts unless extended; `grace_s`: how long handlers may run when stopping.
+
+        `name` tells this worker from others in the list of the server's queues; without one it is made from the host
+        and the process. `queues` are the queues of the app that this worker pulls from; without it, all.
+        """
         if not app.handlers:
             raise InvalidInput('the app has no handlers: add one with @app.on("queue-name")')
         if concurrency < 1:
             raise InvalidInput("must be at least 1", "concurrency")
+        if name is not None and not 1 <= len(name) <= WORKER_TEXT_MAX:
+            raise InvalidInput(f"has 1 to {WORKER_TEXT_MAX} characters", "name")
         backoff = backoff or doubling(0.2, 5.0, SystemEntropy().jitter)
-        pace = LeasePace(backoff, concurrency, lease_s, wait_s, grace_s)
-        self._pullers = [Puller(queue, handler, client, pace) for queue, handler in app.handlers.items()]
+        unknown = sorted(set(queues or ()) - app.handlers.keys())
+        if unknown:
+            known = ", ".join(app.handlers)
+            raise InvalidInput(
+                f"the app has no handler for {', '.join(unknown)}; it has handlers for {known}", "queues"
+            )
+        self.queues = tuple(queue for queue in app.handlers if queues is None or queue in queues)
+        """The queues that this worker pulls from."""
+        host = gethostname()
+        self.name = name or f"{host}-{os.getpid()}"
+        told = WorkerInfo(self.name, host[:WORKER_TEXT_MAX], version("everbell"), self.queues[:WORKER_QUEUES_MAX])
+        pace = LeasePace(backoff, concurrency, lease_s, wait_s, grace_s, told)
+        self._pullers = [Puller(queue, app.handlers[queue], client, pace) for queue in self.queues]
         self._stopping = False
 
     @property

@@ -17,7 +17,7 @@ from everbell.cluster.node import ClusterNode
 from everbell.cluster.port import Peers
 from everbell.cluster.router_leases import LeaseRouter
 from everbell.core.allotment import Allotment
-from everbell.core.cluster import Value, slices_of
+from everbell.core.cluster import Member, Value, slices_of
 from everbell.core.event import Event
 from everbell.core.ids import partition_in, place_in
 from everbell.core.request import Ask, Handlers, Request
@@ -25,7 +25,7 @@ from everbell.core.simple_batch import SimpleBatch
 from everbell.core.spec import Draft
 from everbell.engine.bulk import cancel_matching, redrive_matching
 from everbell.engine.engine import Engine
-from everbell.engine.request_routes import Anywhere, ByEventId, ByKey, EngineRequest
+from everbell.engine.request_routes import Anywhere, ByEventId, ByKey, EngineRequest, EveryNode
 from everbell.engine.requests import Allot, CancelMatching, Get, RedriveMatching, Schedule
 from everbell.engine.seen import DraftResult, Seen
 from everbell.errors import EverbellError, NotOwner, OutcomeUnknown, Overloaded
@@ -34,6 +34,8 @@ from everbell.stores.port import PreparedRows
 MOVE_S = 5.0
 """How long to retry a request while its partition has no owner: slightly more than one lease."""
 _LOOK_S = 0.05
+# How long a request to all nodes waits for each of them.
+_EACH_S = 2.0
 
 A = TypeVar("A")
 
@@ -57,6 +59,7 @@ class Router:
             Anywhere.by(engine.ask),
             ByEventId.by(self._by_event_id),
             ByKey.by(self._by_key),
+            EveryNode.by(self._everywhere),
             *LeaseRouter(node, engine.ask, peers).handlers(),
             complete=EngineRequest,
         )
@@ -130,6 +133,20 @@ class Router:
             return partition_in(slices_of(value.strategy), request.tenant, request.key, len(value.partitions))
 
         return await self._at_partition(partition, request)
+
+    async def _everywhere(self, request: EveryNode[A]) -> A:
+        others = [member for name, member in self._node.value.members.items() if name != self._node.me]
+        answers = await asyncio.gather(self._engine.ask(request), *(self._ask_one(each, request) for each in others))
+        unheard = [member.name for member, answer in zip(others, answers[1:], strict=True) if answer is None]
+        return request.merged([answer for answer in answers if answer is not None], sorted(unheard))
+
+    async def _ask_one(self, member: Member, request: Request[A]) -> A | None:
+        """The answer of another node. None: it gave none in time, or its version does not know the request."""
+        try:
+            async with asyncio.timeout(_EACH_S):
+                return await (await self._peers.reach(member)).ask(request)
+        except (EverbellError, TimeoutError):
+            return None
 
     async def _at_partition(self, find: Callable[[], Awaitable[int | None]], request: Request[A]) -> A:
         until_s = _now_s() + MOVE_S

@@ -49,6 +49,15 @@ class BacklogHealth(Struct, frozen=True, omit_defaults=True):
     reason: str | None = None
 
 
+class QueuesHealth(Struct, frozen=True, omit_defaults=True):
+    """Whether workers call for the queues that have due events."""
+
+    ok: bool
+    stalled: int
+    """The number of queues with due events for which no worker has called for a minute."""
+    reason: str | None = None
+
+
 class KafkaHealth(Struct, frozen=True, omit_defaults=True):
     """Whether the Kafka brokers are reachable. Everything else works without them."""
 
@@ -70,3 +79,4 @@ class Health(Struct, frozen=True, omit_defaults=True):
     cluster: ClusterHealth | None = None
     backlog: BacklogHealth | None = None
     kafka: KafkaHealth | None = None
+    queues: QueuesHealth | None = None

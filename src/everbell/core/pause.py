@@ -75,6 +75,22 @@ class Pause(Struct, frozen=True, forbid_unknown_fields=True):
         return self.until_at is None or now < self.until_at
 
 
+class PauseInForce(Struct, frozen=True, omit_defaults=True):
+    """A pause as views of queues, targets and events show it."""
+
+    what: What
+    since: str
+    by: str
+    name: str | None = None
+    note: str | None = None
+    until: str | None = None
+
+    @classmethod
+    def of(cls, pause: Pause) -> PauseInForce:
+        until = None if pause.until_at is None else format_instant(pause.until_at)
+        return cls(pause.what, format_instant(pause.since_at), pause.by, pause.name or None, pause.note, until)
+
+
 class Put(Struct, frozen=True):
     """The answer to a request for a pause."""
 
@@ -180,6 +196,11 @@ def _understood(document: bytes) -> Pause:
     if pause.what == "target":
         _group_named(pause.name)
     return pause
+
+
+def pause_of_group(pauses: Iterable[Pause], tenant: str, group: str) -> Pause | None:
+    """The first of these pauses that holds the tenant's deliveries to a target group."""
+    return next((pause for pause in pauses if pause.tenant == tenant and held_by((pause,)).holds(tenant, group)), None)
 
 
 def held_by(pauses: Iterable[Pause]) -> Held:

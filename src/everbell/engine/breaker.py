@@ -24,12 +24,14 @@ _FAILURES = frozenset({"failed", "timeout", "lost"})
 class Breaker:
     """Counts the outcomes of attempts. Its owner waits until the pause is over and calls `probe`."""
 
-    __slots__ = ("failures", "policy", "state")
+    __slots__ = ("failures", "policy", "probe_at", "state")
 
     def __init__(self, policy: BreakerPolicy) -> None:
         self.policy = policy
         self.failures = 0
         self.state: BreakerState = "closed"
+        self.probe_at = 0
+        """The time of the next probe, while the breaker is open."""
 
     def record(self, outcome: Outcome) -> bool:
         """Count the outcome of an attempt. Returns whether the state changed."""

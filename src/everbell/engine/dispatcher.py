@@ -46,8 +46,8 @@ class AttemptListeners(NamedTuple):
     """Called instead of an attempt when the entry is no longer worth delivering, with what happens to the event."""
     given_back: Callable[[Entry], bool] = lambda entry: True
     """Called when an attempt did not take place. Returns whether this node shall attempt the entry again."""
-    started: Callable[[int, int], None] = lambda late_ms, count: None
-    """Called with the lateness of first attempts, and the number of attempts that started with it."""
+    started: Callable[[Flow, int, int], None] = lambda flow, late_ms, count: None
+    """Called with the flow and the lateness of first attempts, and the number of attempts that started with it."""
     recall: Callable[[Entry], bool] = lambda entry: False
     """Takes an entry back from a channel in which it waits for a worker. Returns False if it does not wait there."""
 
@@ -201,6 +201,7 @@ class Dispatcher:
             _log.warning("tenant %s: %s works again", flow.tenant.name, flow.group)
             return
         pause_s = breaker.policy.pause_ms / 1_000
+        breaker.probe_at = self._clock.now() + breaker.policy.pause_ms
         if not was_probing:
             _log.warning(
                 "tenant %s: %d attempts at %s failed in a row; it is probed every %g s until it works",
@@ -219,6 +220,7 @@ class Dispatcher:
 
     def _wait_for_pace(self, flow: Flow, pace: TokenBucket) -> None:
         flow.throttled = True
+        flow.resumes_at = self._clock.now() + pace.wait_ms
         flow.update_cap()
         asyncio.get_running_loop().call_later(pace.wait_ms / 1_000, self._go_on, flow)
 
@@ -228,18 +230,18 @@ class Dispatcher:
         self.resume(flow)
 
     def _note_lateness(self, begun: Sequence[Entry], now: int) -> None:
-        """Report how late first attempts started, in one call for consecutive entries with the same time."""
-        run_at, count = 0, 0
+        """Report how late first attempts started, in one call for consecutive entries with the same time and flow."""
+        flow, run_at, count = None, 0, 0
         for entry in begun:
             if entry.attempt != 1:
                 continue
-            if entry.event.run_at != run_at:
-                if count:
-                    self._on_started(now - run_at, count)
-                run_at, count = entry.event.run_at, 0
+            if entry.event.run_at != run_at or entry.flow is not flow:
+                if flow is not None:
+                    self._on_started(flow, now - run_at, count)
+                flow, run_at, count = entry.flow, entry.event.run_at, 0
             count += 1
-        if count:
-            self._on_started(now - run_at, count)
+        if flow is not None:
+            self._on_started(flow, now - run_at, count)
 
     def _enter_ring(self, flow: Flow) -> None:
         flow.in_ring = True

@@ -35,6 +35,7 @@ from everbell.engine.intake import Intake
 from everbell.engine.leases import Leases
 from everbell.engine.loader import Loader
 from everbell.engine.meter import Meter
+from everbell.engine.observer import Observer
 from everbell.engine.operations import Operations
 from everbell.engine.ordering import Lanes
 from everbell.engine.outcomes import Outcomes
@@ -47,7 +48,7 @@ from everbell.engine.working_set import MemoryListeners, WorkingSet
 from everbell.engine.writer import StoreWriter, failing
 from everbell.entropy import Entropy
 from everbell.errors import EverbellError, StoreError, StoreUnavailable
-from everbell.stores.port import Counts, Store
+from everbell.stores.port import Store
 
 if TYPE_CHECKING:
     from everbell.tracing import Tracing
@@ -58,7 +59,6 @@ A = TypeVar("A")
 
 _SWEEP_RECORDS = 2_000
 _SWEEP_S = 30.0
-_COUNT_S = 10.0
 # The time between ticks while orphaned lines wait to start.
 _ORPHANS_TICK_S = 0.1
 
@@ -139,11 +139,10 @@ class Engine:
             store, clock, entropy, tenants, partitions, memory, intake, writer, self._lanes, self.meter, self.ask
         )
         leases = Leases(queues, writer, outcomes.flush)
-        self._handlers = Handlers(*operations.handlers(), *leases.handlers(), complete=EngineRequest)
         self.pauses = Pauses(clock, memory, self._lanes, self.dispatcher, queues)
-        self.counts: Mapping[str, Counts] = {}
-        """The number of events of each tenant, some seconds old."""
-        self._counted_at = 0
+        self.observer = Observer(clock, memory, queues, self.pauses, self.meter)
+        handlers = (*operations.handlers(), *leases.handlers(), *self.observer.handlers())
+        self._handlers = Handlers(*handlers, complete=EngineRequest)
         self._ticker: asyncio.TimerHandle | None = None
         self._swept_at = clock.now()
 
@@ -174,6 +173,7 @@ class Engine:
         except BaseException:
             await engine._writer.stop()
             raise
+        engine._writer.read(engine._count)
         engine._tick()
         return engine
 
@@ -338,9 +338,9 @@ class Engine:
         return self._writer.trouble
 
     def overdue_ms(self) -> int:
-        """About how long the oldest due event has waited to be loaded or started."""
+        """About how long the oldest due event has waited to be loaded, started or leased."""
         now = self._clock.now()
-        return max(now - min(self._loader.next_at() or now, self.memory.oldest_at()), 0)
+        return max(now - min(self._loader.next_at() or now, self.observer.oldest_at()), 0)
 
     def _tick(self) -> None:
         """Move the loader's front as time passes, and do the periodic work."""
@@ -354,10 +354,11 @@ class Engine:
         if now - self._swept_at >= _SWEEP_S * 1_000:
             self._swept_at = now
             self._writer.read(self._sweep)
-        if now - self._counted_at >= _COUNT_S * 1_000:
-            self._counted_at = now
+        if now >= self.observer.history.due_at:
+            self.observer.sample()
             self._writer.read(self._count)
         seconds = max(self._loader.next_at() - now, self._settings.lookahead_ms) / 4_000
+        seconds = min(seconds, (self.observer.history.due_at - now) / 1_000)
         self._tick_within(_ORPHANS_TICK_S if is_orphaned else seconds)
 
     def _tick_for(self, run_at: int) -> None:
@@ -377,8 +378,8 @@ class Engine:
         self._intake.count_from(await self.store.raise_fence({}))
 
     async def _count(self) -> None:
-        """Count the events of each tenant for metrics."""
-        self.counts = await self.store.counts()
+        """Count the events of each tenant, for metrics and the history."""
+        self.observer.history.counts = await self.store.counts()
 
     async def _sweep(self) -> None:
         """Delete records whose retention is over, in batches."""

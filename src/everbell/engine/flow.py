@@ -79,6 +79,7 @@ class Flow:
         "pace",
         "paused",
         "ready",
+        "resumes_at",
         "skipped_bytes",
         "skips",
         "stems",
@@ -93,6 +94,8 @@ class Flow:
         self.pace: TokenBucket | None = None
         self.throttled = False
         """The flow has used up its rate, and waits for a timer."""
+        self.resumes_at = 0
+        """When that timer fires, while the flow is throttled."""
         self.paused = False
         """The tenant or the target of the flow is paused."""
         self.in_flight = 0
@@ -124,8 +127,13 @@ class Flow:
         elif state == "probing":
             self.cap = self.in_flight + 1
         else:
-            tenant, channel = self.tenant, self.channel
-            self.cap = 1 << 60 if channel.holds else tenant.in_flight * max(tenant.batch, channel.together)
+            self.cap = self.full_cap
+
+    @property
+    def full_cap(self) -> int:
+        """The number of attempts that may be in flight while nothing holds the flow back."""
+        tenant, channel = self.tenant, self.channel
+        return 1 << 60 if channel.holds else tenant.in_flight * max(tenant.batch, channel.together)
 
     def note_skipped(self, event: Event) -> None:
         """Record that an event of this flow stays in the store."""

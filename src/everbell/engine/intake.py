@@ -103,7 +103,7 @@ class Intake:
 
         def stored(refused: Mapping[int, Refusal] | StoreError) -> None:
             if not refused:
-                self._meter.scheduled += rows.count
+                self._meter.count_scheduled(rows.tenant, rows.count)
                 self._memory.arrive_prepared(rows, row_maker)
             if not future.done():
                 future.set_result(refused if isinstance(refused, StoreError) else not refused)
@@ -222,7 +222,8 @@ class Intake:
     ) -> list[Event | Taken | EverbellError]:
         if isinstance(refused, StoreError):
             return [refused] * len(events)
-        self._meter.scheduled += len(events) - len(refused)
+        if len(events) > len(refused):
+            self._meter.count_scheduled(events[0].tenant, len(events) - len(refused))
         if not refused:
             self._memory.arrive_all(events)
             return list(events)

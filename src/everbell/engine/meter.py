@@ -1,46 +1,28 @@
-"""The counters of the engine. Health, metrics and benchmarks read them."""
+"""The counters of the engine. Health, metrics, history and benchmarks read them."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from collections.abc import Sequence
 
 from everbell.core.event import Course
 from everbell.core.recurrence import NOTHING_YET
-
-LATENESS_BOUNDS_MS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000, 600_000)
+from everbell.core.retry import Outcome
+from everbell.engine.entry import Entry, Phase
+from everbell.engine.flow import Flow
+from everbell.engine.tally import CANCELLED, DEAD, DELIVERED, EXPIRED, FAILED, RETRIED, SCHEDULED, LastError, Tallies
 
 
 class Meter:
-    """Counters since the start, and a histogram of how late first attempts started."""
+    """Counts what happens to events, by tenant and target, and the occurrences that did not ring."""
 
-    __slots__ = (
-        "cancelled",
-        "dead",
-        "delivered",
-        "expired",
-        "lateness",
-        "lateness_max_ms",
-        "lateness_sum_ms",
-        "missed",
-        "retried",
-        "scheduled",
-        "skipped",
-    )
+    __slots__ = ("missed", "skipped", "tallies")
 
     def __init__(self) -> None:
-        self.scheduled = 0
-        self.delivered = 0
-        self.retried = 0
-        self.dead = 0
-        self.expired = 0
-        self.cancelled = 0
+        self.tallies = Tallies()
         self.missed = {"late": 0, "paused": 0, "expired": 0}
         """The number of occurrences of recurring events that should have rung but did not, by reason."""
         self.skipped = {"overlap": 0, "gap": 0}
         """The number of occurrences that were not meant to ring, by reason."""
-        self.lateness = [0] * (len(LATENESS_BOUNDS_MS) + 1)
-        self.lateness_sum_ms = 0
-        self.lateness_max_ms = 0
 
     def count_occurrences(self, before: Course | None, after: Course | None) -> None:
         """Count the occurrences that a recurring event missed or skipped in its last step."""
@@ -53,9 +35,46 @@ class Meter:
         self.skipped["overlap"] += after.overlapped - was.overlapped
         self.skipped["gap"] += after.gaps - was.gaps
 
-    def count_started(self, late_ms: int, count: int = 1) -> None:
-        """Count first attempts that started this late."""
-        self.lateness[bisect_left(LATENESS_BOUNDS_MS, late_ms)] += count
-        self.lateness_sum_ms += late_ms * count
-        if late_ms > self.lateness_max_ms:
-            self.lateness_max_ms = late_ms
+    def count_scheduled(self, tenant: str, count: int) -> None:
+        """Count new events."""
+        self.tallies.of(tenant).counts[SCHEDULED] += count
+
+    def count_cancelled(self, tenant: str) -> None:
+        """Count an event that a user cancelled."""
+        self.tallies.of(tenant).counts[CANCELLED] += 1
+
+    def count_started(self, flow: Flow, late_ms: int, count: int) -> None:
+        """Count first attempts of a flow that started this late."""
+        self.tallies.of(flow.tenant.name, flow.group).count_started(late_ms, count)
+
+    def count_ended(self, entries: Sequence[Entry], outcome: Outcome, now: int) -> None:
+        """Count attempts that ended together. Consecutive attempts that began together are counted in one step."""
+        result = DELIVERED if outcome.result == "delivered" else FAILED
+        flow, started_at, count, under_way = None, 0, 0, Phase.IN_FLIGHT
+        for entry in entries:
+            # This runs for every event, so `Entry.is_judged` is written out here.
+            if entry.phase is not under_way or entry.is_cancelled:
+                continue
+            if entry.started_at != started_at or entry.flow is not flow:
+                if flow is not None:
+                    self.tallies.of(flow.tenant.name, flow.group).count_ended(result, now - started_at, count)
+                flow, started_at, count = entry.flow, entry.started_at, 0
+            count += 1
+        if flow is None:
+            return
+        tally = self.tallies.of(flow.tenant.name, flow.group)
+        tally.count_ended(result, now - started_at, count)
+        if result is FAILED:
+            tally.last_error = LastError(now, entries[-1].event.id, outcome.reason, outcome.code)
+
+    def count_retried(self, flow: Flow) -> None:
+        """Count a failed attempt that another attempt follows."""
+        self.tallies.of(flow.tenant.name, flow.group).counts[RETRIED] += 1
+
+    def count_dead(self, flow: Flow) -> None:
+        """Count an event that died."""
+        self.tallies.of(flow.tenant.name, flow.group).counts[DEAD] += 1
+
+    def count_expired(self, flow: Flow) -> None:
+        """Count an event that came too late to be worth an attempt."""
+        self.tallies.of(flow.tenant.name, flow.group).counts[EXPIRED] += 1

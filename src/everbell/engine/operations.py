@@ -175,7 +175,7 @@ class Operations:
 
         change = await self._edits.make(request.tenant, request.id, edit, request.version, cancels=True)
         assert isinstance(change, Finish)
-        self._meter.cancelled += 1
+        self._meter.count_cancelled(request.tenant)
         return Seen.of(change.record, "cancelled")
 
     async def _ring(self, request: Ring) -> Seen:

@@ -65,6 +65,7 @@ class Outcomes:
     def settled(self, entries: Sequence[Entry], outcome: Outcome) -> None:
         """Store the outcome of attempts that ended together."""
         now = self._clock.now()
+        self._meter.count_ended(entries, outcome, now)
         if outcome.result == "delivered":
             entries = self._end_plain(entries, outcome, now)
         for entry in entries:
@@ -86,10 +87,10 @@ class Outcomes:
             case OccurrenceEnded():
                 self._end(entry, judged, now)
             case Again(event=again):
-                self._meter.retried += 1
+                self._meter.count_retried(entry.flow)
                 self._fail(entry, again, blocks=True)
             case Dead(event=dead):
-                self._meter.dead += 1
+                self._meter.count_dead(entry.flow)
                 to = entry.tenant.dead_letter_to
                 letter = None if to is None or is_letter(dead) else self._intake.place_letter(dead, to, now)
                 self._fail(entry, dead, blocks=entry.tenant.on_dead == "block", letter=letter)
@@ -119,7 +120,6 @@ class Outcomes:
             self._flush_soon()
         elif changes and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(GATHER_S, self.flush)
-        self._meter.delivered += len(entries) - len(others)
         return others
 
     def expired(self, entry: Entry, instead: OccurrenceEnded | SentOff) -> None:
@@ -149,10 +149,8 @@ class Outcomes:
             asyncio.get_running_loop().call_soon(self.flush)
 
     def _end(self, entry: Entry, judged: OccurrenceEnded, now: int) -> None:
-        if judged.record.status == "delivered":
-            self._meter.delivered += 1
-        else:
-            self._meter.expired += 1
+        if judged.record.status == "expired":
+            self._meter.count_expired(entry.flow)
         event = entry.event
         self._meter.count_occurrences(event.course, judged.record.course)
         change = Finish(event, judged.record, now + entry.flow.tenant.retention_ms, judged.following)

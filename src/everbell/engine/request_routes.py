@@ -8,6 +8,7 @@ The base class of a request is its route. It declares the fields that the router
 | `ByKey`        | the owner of the key's partition                                           |
 | `ByToken`      | for each token the owner of the partition that the token names             |
 | `Anywhere`     | the node that is asked: its store has the answer                           |
+| `EveryNode`    | all nodes, each about itself; the node that is asked merges the answers    |
 | `EachMatching` | the node that is asked searches, and asks the owner of each event it finds |
 | `EngineRequest` | as its own docstring says                                                  |
 | `ClusterRequest`, `NodeRequest` | the node that is asked: these are never passed on         |
@@ -16,7 +17,7 @@ The base class of a request is its route. It declares the fields that the router
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from everbell.core.request import Request
 from everbell.stores.port import Filter
@@ -70,6 +71,14 @@ class ByToken(EngineRequest[list[str]], frozen=True):
 
 class Anywhere(EngineRequest[A_co], frozen=True):
     pass
+
+
+class EveryNode(EngineRequest[A_co], frozen=True):
+    for_peers = True
+
+    def merged(self, answers: Sequence[Any], unheard: Sequence[str]) -> A_co:
+        """The answer for all nodes, from the answers of those that could be asked, and the names of the others."""
+        raise NotImplementedError
 
 
 class EachMatching(EngineRequest[int], frozen=True):

@@ -1,9 +1,10 @@
-"""Every operation, as one value: the only list of them.
+"""Every operation, as one value: with `engine.view_requests` the only list of them.
 
 A request declares its fields, the type of its answer, and the nodes that answer it. The engine, the cluster's router, a
 gateway's link and another node each have one method for all requests: `ask`.
 
-The base class of a request is its route (`engine.request_routes`).
+The base class of a request is its route (`engine.request_routes`). The requests that look at queues, targets and the
+recent past of all nodes are in `engine.view_requests`, for want of room here.
 
 To add an operation, add its class here and handle it in the engine, the cluster or the node: `Handlers` refuses to be
 made while one is missing (`core.request`), and mypy checks that a handler fits its request. The router needs an entry

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
+import everbell.engine.view_requests  # Its requests are in `CODECS`, too.
 import everbell.errors
 from everbell.core.amendment import Amendment
 from everbell.core.event import Repeat

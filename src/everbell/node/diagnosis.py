@@ -11,7 +11,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from everbell.cluster.node import ClusterNode
-from everbell.core.health import BacklogHealth, ClusterHealth, DiskHealth, Health, KafkaHealth, StoreHealth
+from everbell.core.health import (
+    BacklogHealth,
+    ClusterHealth,
+    DiskHealth,
+    Health,
+    KafkaHealth,
+    QueuesHealth,
+    StoreHealth,
+)
 from everbell.core.time import format_instant
 from everbell.engine.engine import Engine
 from everbell.errors import StoreFull
@@ -34,7 +42,7 @@ def diagnose(
     """The state of a node that is in a cluster, with its parts."""
     store = store_health(engine, now)
     cluster = cluster_health(engine, node)
-    parts = (node.settings.name, store, disk, cluster, backlog_health(engine), kafka)
+    parts = (node.settings.name, store, disk, cluster, backlog_health(engine), kafka, queues_health(engine))
     if store.state == "broken":
         return Health("broken", store.reason, *parts)
     if is_stopping:
@@ -92,5 +100,17 @@ def backlog_health(engine: Engine) -> BacklogHealth:
     overdue_ms = engine.overdue_ms()
     reason = None
     if overdue_ms > OVERDUE_MS_MAX:
-        reason = f"the oldest due event has been waiting for {overdue_ms // 1_000} s: a target is down, or too slow"
+        blamed = "a target is down or too slow, or a queue has no worker"
+        reason = f"the oldest due event has been waiting for {overdue_ms // 1_000} s: {blamed}"
     return BacklogHealth(reason is None, overdue_ms, len(engine.memory.starved), engine.dispatcher.in_flight, reason)
+
+
+def queues_health(engine: Engine) -> QueuesHealth:
+    """Whether workers call for the queues of this node that have due events."""
+    count = len(engine.observer.stalled())
+    if not count:
+        return QueuesHealth(True, 0)
+    queues = "1 queue has" if count == 1 else f"{count} queues have"
+    return QueuesHealth(
+        False, count, f"{queues} due events, but no worker has called for a minute: see everbell queues"
+    )

@@ -10,19 +10,29 @@ from everbell.cluster.cluster import Cluster
 from everbell.core.exposition import labelled, metric
 from everbell.core.pause import What
 from everbell.engine.engine import Engine
-from everbell.engine.meter import LATENESS_BOUNDS_MS
+from everbell.engine.tally import CANCELLED, DEAD, DELIVERED, EXPIRED, RETRIED, SCHEDULED
+from everbell.node.attempt_metrics import render_attempts
 from everbell.node.cluster_metrics import render_cluster
 
 # Only the tenants with the most events have metrics of their own: a series for each tenant would be too many.
 _TENANTS_MAX = 100
+_COUNTERS = {
+    "scheduled": SCHEDULED,
+    "delivered": DELIVERED,
+    "retried": RETRIED,
+    "dead": DEAD,
+    "expired": EXPIRED,
+    "cancelled": CANCELLED,
+}
 
 
 def render(engine: Engine, cluster: Cluster | None = None, more: Sequence[str] = ()) -> str:
     """All metrics of one engine and of its place in the cluster, and `more` metrics of other components."""
     meter = engine.meter
     lines: list[str] = []
-    for name in ("scheduled", "delivered", "retried", "dead", "expired", "cancelled"):
-        lines += metric(f"everbell_{name}_total", "counter", f"Events {name} since the start.", getattr(meter, name))
+    total = meter.tallies.total()
+    for name, counter in _COUNTERS.items():
+        lines += metric(f"everbell_{name}_total", "counter", f"Events {name} since the start.", total[counter])
     for name, meaning, counts in (
         ("missed", "should have rung and did not", meter.missed),
         ("skipped", "were not to ring", meter.skipped),
@@ -34,7 +44,7 @@ def render(engine: Engine, cluster: Cluster | None = None, more: Sequence[str] =
             "reason",
             counts,
         )
-    most = sorted(engine.counts.items(), key=lambda item: -item[1].pending)[:_TENANTS_MAX]
+    most = sorted(engine.observer.history.counts.items(), key=lambda item: -item[1].pending)[:_TENANTS_MAX]
     for name, meaning in (("pending", "neither finished nor dead"), ("dead", "dead")):
         lines += labelled(
             f"everbell_{name}_events",
@@ -67,17 +77,7 @@ def render(engine: Engine, cluster: Cluster | None = None, more: Sequence[str] =
     lines += metric("everbell_oldest_overdue_seconds", "gauge", "How long the oldest due event has waited.", late_s)
     highest = max(engine.epochs.values(), default=0)
     lines += metric("everbell_epoch", "gauge", "The highest epoch of the partitions that are owned here.", highest)
-    lines += [
-        "# HELP everbell_lateness_seconds How late first attempts began.",
-        "# TYPE everbell_lateness_seconds histogram",
-    ]
-    total = 0
-    for bound_ms, count in zip((*LATENESS_BOUNDS_MS, None), meter.lateness, strict=True):
-        total += count
-        label = "+Inf" if bound_ms is None else f"{bound_ms / 1_000:g}"
-        lines.append(f'everbell_lateness_seconds_bucket{{le="{label}"}} {total}')
-    lines.append(f"everbell_lateness_seconds_sum {meter.lateness_sum_ms / 1_000:g}")
-    lines.append(f"everbell_lateness_seconds_count {total}")
+    lines += render_attempts(engine)
     if cluster is not None:
         lines += render_cluster(cluster)
     lines += more

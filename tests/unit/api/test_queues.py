@@ -198,3 +198,71 @@ def test_a_stopped_engine_says_so() -> None:
         assert (await polling).status == 503
 
     called(test)
+
+
+WORKER = '{"name": "w1", "host": "app-3", "version": "1.0", "queues": ["work", "mail"]}'
+
+
+async def queues(caller: Caller) -> list[dict[str, Any]]:
+    answer = await caller.call("GET", "/v1/tenants/shop/queues")
+    assert answer.status == 200, answer.body
+    found: list[dict[str, Any]] = answer.json["queues"]
+    return found
+
+
+def test_queues_are_listed_with_the_workers_that_told_their_names() -> None:
+    async def test(caller: Caller) -> None:
+        assert await queues(caller) == []
+        await due(caller, "one", "two", "three")
+        await caller.call("POST", f"{QUEUE}/lease", {"limit": 1}, everbell_worker=WORKER)
+        (queue,) = await queues(caller)
+        (worker,) = queue["workers"]
+        assert worker == {
+            "name": "w1",
+            "host": "app-3",
+            "version": "1.0",
+            "queues": ["work", "mail"],
+            "last_contact": "2026-01-01T00:00:00.100Z",
+        }
+        assert (queue["name"], queue["waiting"], queue["in_flight"]) == ("work", 2, 1)
+        assert "stalled" not in queue
+
+        await asyncio.sleep(61)
+        (queue,) = await queues(caller)
+        assert queue["stalled"] is True
+        assert queue["workers"], "it is listed for some minutes, so that people see which one is missing"
+
+    called(test)
+
+
+def test_a_worker_that_extends_its_leases_is_alive() -> None:
+    async def test(caller: Caller) -> None:
+        await due(caller, "one", "two")
+        (lease,) = await leased(caller, lease="5m")
+        await asyncio.sleep(59)
+        body = {"leases": [lease["lease"]], "lease": "5m"}
+        await caller.call("POST", f"{QUEUE}/extend", body, everbell_worker=WORKER)
+        await asyncio.sleep(59)
+        (queue,) = await queues(caller)
+        assert "stalled" not in queue
+        assert [worker["name"] for worker in queue["workers"]] == ["w1"]
+
+    called(test)
+
+
+@pytest.mark.parametrize("text", ["mail-1", "{}", '{"name": ""}', '{"name": 1}', "[]"])
+def test_a_header_that_names_no_worker_is_refused(text: str) -> None:
+    async def test(caller: Caller) -> None:
+        answer = await caller.call("POST", f"{QUEUE}/lease", {}, everbell_worker=text)
+        assert answer.status == 422
+        assert answer.json["field"] == "everbell-worker"
+
+    called(test)
+
+
+def test_a_newer_worker_may_tell_more() -> None:
+    async def test(caller: Caller) -> None:
+        answer = await caller.call("POST", f"{QUEUE}/lease", {}, everbell_worker='{"name": "w", "colour": "red"}')
+        assert answer.status == 200
+
+    called(test)

@@ -222,6 +222,7 @@ SAMPLES: dict[str, Any] = {
 """Arguments that client methods require, by name."""
 SPECIAL: dict[str, list[dict[str, Any]]] = {
     "forecast": [{}, {"all_tenants": True}],
+    "history": [{}, {"all_tenants": True}],
     "reschedule_many": [{"events": [("ev", 1)]}],
     "schedule_batches": [{"events": [{"in": "1h"}]}],
     "schedule_many": [{"events": [{"in": "1h"}]}],

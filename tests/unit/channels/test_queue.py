@@ -72,6 +72,22 @@ def test_an_attempt_begins_when_a_worker_asks() -> None:
     play(scene)
 
 
+def test_partitions_that_are_lost_while_attempts_begin_take_their_events_with_them() -> None:
+    async def scene(queues: Queues) -> None:
+        class Losing(FakeDelivery):
+            def begin(self) -> bool:
+                queues.channel.lose({self.event.partition})
+                return False
+
+        queues.channel.start([Losing("queue:work", tenant=SHOP, id=f"e{number}", sequence=number) for number in (1, 2)])
+        assert await queues.lease() == []
+        assert queues.channel.depth("shop", "work") == 0
+        queues.due()
+        assert len(await queues.lease()) == 1
+
+    play(scene)
+
+
 def test_events_are_leased_in_order_up_to_the_limit() -> None:
     async def scene(queues: Queues) -> None:
         queues.due(5)

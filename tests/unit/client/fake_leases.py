@@ -11,6 +11,7 @@ from everbell.client.answers import Settled
 from everbell.client.event_json import DurationLike
 from everbell.client.queue_calls import Failure
 from everbell.core.occurrence import Occurrence
+from everbell.core.queue_view import WorkerInfo
 from everbell.errors import EverbellError
 
 
@@ -27,6 +28,8 @@ class FakeLeases:
         self.extended: list[tuple[float, tuple[str, ...]]] = []
         self.down: EverbellError | None = None
         self.lease_calls = 0
+        self.workers: list[WorkerInfo | None] = []
+        """What the worker told about itself, by call."""
         self._arrived = asyncio.Event()
         self._told = asyncio.Event()
 
@@ -48,8 +51,11 @@ class FakeLeases:
             self._told.clear()
             await self._told.wait()
 
-    async def lease(self, queue: str, *, limit: int, wait: DurationLike, lease: DurationLike | None) -> list[Lease]:
+    async def lease(
+        self, queue: str, *, limit: int, wait: DurationLike, lease: DurationLike | None, worker: WorkerInfo | None
+    ) -> list[Lease]:
         self.lease_calls += 1
+        self.workers.append(worker)
         self._check()
         assert isinstance(wait, float)
         end_s = asyncio.get_running_loop().time() + wait
@@ -78,8 +84,11 @@ class FakeLeases:
         self.failed.extend(failures)
         return self._settle([failure.lease for failure in failures])
 
-    async def extend(self, queue: str, leases: Sequence[str], *, lease: DurationLike) -> Settled:
+    async def extend(
+        self, queue: str, leases: Sequence[str], *, lease: DurationLike, worker: WorkerInfo | None
+    ) -> Settled:
         self._check()
+        self.workers.append(worker)
         self.extended.append((asyncio.get_running_loop().time(), tuple(leases)))
         lost = [token for token in leases if token not in self.held]
         return Settled(len(leases) - len(lost), lost)

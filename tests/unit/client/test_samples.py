@@ -50,3 +50,13 @@ def test_only_later_observations_count() -> None:
 @pytest.mark.parametrize("now", [histogram(), histogram(le0_001=5, inf=5), histogram(le0_001=1, inf=2)])
 def test_where_nothing_was_observed_there_is_nothing_to_say(now: Samples) -> None:
     assert now.since(histogram(le0_001=5, inf=5), LATE).quantile(0.99) is None
+
+
+def test_a_histogram_is_summed_over_its_other_labels() -> None:
+    text = "".join(
+        f'{LATE}_bucket{{tenant="shop",queue="{queue}",le="{bound}"}} {count}\n'
+        for queue, counts in (("mail", (1, 2)), ("", (8, 10)))
+        for bound, count in zip(("0.001", "+Inf"), counts, strict=True)
+    )
+    late = read_samples(text).since(None, LATE)
+    assert (late.quantile(0.5), late.quantile(0.99)) == (0.001, float("inf"))

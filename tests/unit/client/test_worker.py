@@ -9,6 +9,9 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
+from socket import gethostname
+from typing import Any
 
 import pytest
 
@@ -19,6 +22,7 @@ from everbell.client.queue_calls import Failure
 from everbell.client.worker import Worker
 from everbell.clock import Clock
 from everbell.core.occurrence import Occurrence
+from everbell.core.queue_view import WorkerInfo
 from everbell.errors import InvalidInput, Unreachable
 from everbell.testing import run_virtual
 from tests.unit.client.fake_leases import FakeLeases
@@ -33,7 +37,7 @@ class Unusual(BaseException):
 class Play:
     """A worker with one queue, "q", and the server that it pulls from."""
 
-    def __init__(self, handler: Callable[[Occurrence], Awaitable[object] | object], **options: float) -> None:
+    def __init__(self, handler: Callable[[Occurrence], Awaitable[object] | object], **options: Any) -> None:
         self.server = FakeLeases()
         self.app = App()
         self.app.on("q")(handler)
@@ -208,13 +212,47 @@ def test_an_event_that_was_not_begun_is_dropped_with_its_lease() -> None:
         scene = Play(handle)
         puller = scene.worker._pullers[0]
         scene.server.put("q", "a", "b")
-        puller._take(await scene.server.lease("q", limit=2, wait=0.0, lease=None))
+        puller._take(await scene.server.lease("q", limit=2, wait=0.0, lease=None, worker=None))
         puller._lose(["a"])
         await scene.server.told(1)
         assert seen == scene.server.acked == ["b"]
         await scene.stop()
 
     play(main)
+
+
+def test_a_worker_tells_its_name_host_version_and_queues() -> None:
+    async def main() -> None:
+        async def handle(event: Occurrence) -> None:
+            await asyncio.sleep(40)
+
+        scene = Play(handle, lease_s=30.0, name="mail-1")
+        scene.server.put("q", "a")
+        await scene.server.told(1)
+        (told,) = set(scene.server.workers)
+        assert told == WorkerInfo("mail-1", gethostname(), version("everbell"), ("q",))
+        assert len(scene.server.workers) > 2, "it tells so with every lease and extension"
+        await scene.stop()
+
+    play(main)
+
+
+def test_a_worker_without_a_name_is_named_by_its_host_and_process() -> None:
+    app = App()
+    app.on("q")(print)
+    assert Worker(app, FakeLeases()).name == f"{gethostname()}-{os.getpid()}"
+
+
+def test_a_worker_pulls_from_some_queues_of_its_app() -> None:
+    app = App()
+    for queue in ("mail", "sms", "letters"):
+        app.on(queue)(print)
+    assert Worker(app, FakeLeases(), queues=["sms", "mail"]).queues == ("mail", "sms")
+    assert Worker(app, FakeLeases()).queues == ("mail", "sms", "letters")
+    with pytest.raises(InvalidInput, match="no handler for fax; it has handlers for mail, sms, letters"):
+        Worker(app, FakeLeases(), queues=["fax"])
+    with pytest.raises(InvalidInput, match="1 to 128 characters"):
+        Worker(app, FakeLeases(), name="x" * 129)
 
 
 def test_a_server_that_is_down_is_waited_for() -> None:

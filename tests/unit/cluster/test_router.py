@@ -12,8 +12,11 @@ from everbell.core.amendment import Amendment
 from everbell.core.cluster import Drain, Group, Percentage, SetStrategy
 from everbell.core.event import Event
 from everbell.core.ids import partition_of
+from everbell.core.queue_view import WorkerInfo
 from everbell.engine.requests import Amend, Cancel, CancelMatching, CountEvents, Get, GetLine, Replace, Ring, Schedule
 from everbell.engine.seen import Seen
+from everbell.engine.tally import SCHEDULED
+from everbell.engine.view_requests import GetPast, GetQueues, GetTargets, NoteWorker
 from everbell.errors import EverbellError, NotFound, NotOwner, OutcomeUnknown
 from everbell.stores.port import Filter
 from tests.scheduling import schedule_seen
@@ -233,5 +236,39 @@ def test_tenants_with_a_slice_stay_in_it() -> None:
         for node in (one, two):
             for fields in (_NAMELESS, {"key": "a"}, {"key": "b"}):
                 assert 4 <= (await stored(town, await scheduled(town, node, **fields))).partition < 8
+
+    in_town(scene)
+
+
+def test_any_node_answers_for_the_queues_targets_and_past_of_all() -> None:
+    async def scene(town: Town) -> None:
+        nodes = await town.grow("n1", "n2", "n3")
+        for node in nodes:
+            await schedule_seen(node.ask, "shop", [town.draft("e", 0, to="queue:work")])
+        await nodes[0].ask(NoteWorker("shop", "work", WorkerInfo("w1")))
+        await asyncio.sleep(20)
+        for node in nodes:
+            queues = await node.ask(GetQueues("shop"))
+            assert [(queue.name, queue.waiting) for queue in queues.queues] == [("work", 3)]
+            assert [worker.name for worker in queues.queues[0].workers] == ["w1"]
+            targets = await node.ask(GetTargets("shop"))
+            assert [(target.target, target.waiting) for target in targets.targets] == [("queue:work", 3)]
+            past = await node.ask(GetPast("shop", "minutes"))
+            assert sum(sample.counts[SCHEDULED] for sample in past.samples) == 3
+            assert past.now.pending == 3
+            assert queues.unheard == targets.unheard == past.unheard == ()
+
+    in_town(scene)
+
+
+def test_a_node_that_does_not_answer_is_named() -> None:
+    async def scene(town: Town) -> None:
+        one, two = await town.grow("n1", "n2")
+        await schedule_seen(one.ask, "shop", [town.draft("e", 0, to="queue:work")])
+        await asyncio.sleep(0.1)
+        one.peers.cut.add(two.name)
+        view = await one.ask(GetQueues("shop"))
+        assert view.unheard == ("n2",)
+        assert [queue.waiting for queue in view.queues] == [1]
 
     in_town(scene)

@@ -13,6 +13,7 @@ from everbell.core.retry import DELIVERED, Outcome, RetryPolicy
 from everbell.core.tenant import Tenant
 from everbell.core.time import HOUR_MS, SECOND_MS
 from everbell.engine import ordering as lanes
+from everbell.engine import tally
 from everbell.engine.marks import NO_HEAD
 from everbell.engine.requests import Cancel, Get
 from everbell.errors import StoreFull
@@ -206,7 +207,7 @@ def test_the_outcome_of_a_delivery_from_a_lost_partition_is_ignored() -> None:
         await stage.settled()
 
         assert len(stage.store.applied) == written
-        assert stage.engine.meter.delivered == 0
+        assert stage.engine.meter.tallies.total()[tally.DELIVERED] == 0
 
     play(scene)
 
@@ -245,7 +246,7 @@ def test_many_that_were_delivered_together_end_each_by_its_own_rules() -> None:
             (1, "failed", 503),
             (2, "delivered", 204),
         ]
-        assert stage.engine.meter.delivered == 6
+        assert stage.engine.meter.tallies.total()[tally.DELIVERED] == 6
         assert [entry.event.payload for entry in stage.engine.memory.entries.values()] == [b"follower"]
 
     play(scene)
@@ -328,7 +329,7 @@ def test_a_letter_that_dies_makes_no_other() -> None:
         await stage.schedule("e", 1_000)
         await stage.pass_ms(60_000)
         assert len(stage.receiver.got) == 2
-        assert stage.engine.meter.dead == 2
+        assert stage.engine.meter.tallies.total()[tally.DEAD] == 2
 
     play(scene, tenants=(Tenant(dead_letter_to="https://letters.example/"),))
 

@@ -23,12 +23,15 @@ from everbell.core.event import Event, Record, Repeat
 from everbell.core.health import Health
 from everbell.core.occurrence import occurrence_of
 from everbell.core.pause import Pause, Put
+from everbell.core.queue_view import QueuesView, QueueView, RecentAttempts, WorkerInfo
 from everbell.core.reader_report import ReaderReport
 from everbell.core.request import Ask, Request, requests_of
 from everbell.core.retry import Outcome, RetryPolicy
 from everbell.core.simple_batch import SimpleBatch
 from everbell.core.spec import Draft
+from everbell.core.target_view import TargetsView, TargetView
 from everbell.engine.forecast import Forecast
+from everbell.engine.history import Gauges, Past, Sample
 from everbell.engine.requests import (
     Acknowledge,
     Allot,
@@ -70,6 +73,7 @@ from everbell.engine.requests import (
     UntilStopping,
 )
 from everbell.engine.seen import KeyLine, Seen
+from everbell.engine.view_requests import GetPast, GetQueues, GetTargets, NoteWorker
 from everbell.errors import Conflict, EverbellError, InvalidInput, NotFound, OutcomeUnknown, Overloaded, Stopping
 from everbell.http.client_message import HttpFailure
 from everbell.links.link_client import LinkClient
@@ -104,6 +108,10 @@ EXAMPLES: list[tuple[Request[Any], Any]] = [
     (Allot(64), Allotment(17, 64, (0, 3), "memory")),
     (Get("shop", "order-17"), ENDED),
     (Find(FILTER, "cursor", 10), ([SEEN, ENDED], "next")),
+    (NoteWorker("shop", "mail", WorkerInfo("w1", "host", "1.0", ("mail",))), None),
+    (GetQueues("shop"), QueuesView((QueueView("mail", 3, 1, RecentAttempts(1), ()),), ("n2",))),
+    (GetTargets("shop"), TargetsView((TargetView("queue:mail", 3, 1, RecentAttempts(1)),))),
+    (GetPast("shop", "hours"), Past(10_000, [Sample(0, (1, 2), Gauges(1, 2))], Gauges())),
     (CountEvents(), {"shop": Counts(pending=3, dead=1)}),
     (Replace("shop", "order-17", DRAFT, 3), SEEN),
     (Amend("shop", "order-17", AMENDMENT, None), SEEN),

@@ -24,6 +24,8 @@ from everbell.errors import EverbellError, InvalidInput, NotOwner
 from everbell.links.wire import CODECS, NOTHING, Answer, RequestFrame, pack_error, unpack_error
 from tests.unit.links.test_link import ENDED, EXAMPLES, SEEN
 
+NEWER = {"queues", "targets", "past"}
+"""The requests that the previous version does not know. Its nodes refuse them, and count as nodes without an answer."""
 FRAMES: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("peer_frames.json").read_text())
 _ALL_FIELDS = Amendment(
     due_at=7,
@@ -38,8 +40,14 @@ _ALL_FIELDS = Amendment(
     paused=True,
     note="why",
 )
+
+
+def _is_old(request: Request[Any]) -> bool:
+    return request.for_peers and request.tag not in NEWER
+
+
 ASKED: dict[str, tuple[Request[Any], Any]] = {
-    **{request.tag: (request, answer) for request, answer in reversed(EXAMPLES) if request.for_peers},
+    **{request.tag: (request, answer) for request, answer in reversed(EXAMPLES) if _is_old(request)},
     "get": (CODECS["get"].kind("shop", "order-17"), SEEN),
     "get ended": (CODECS["get"].kind("shop", "order-17"), ENDED),
     "change": (Amend("shop", "order-17", _ALL_FIELDS, None), SEEN),
@@ -56,7 +64,7 @@ def _bytes(frame: str) -> bytes:
 
 
 def test_every_request_of_peers_has_frames_of_the_previous_version() -> None:
-    assert {kind.tag for kind in requests_of(Request) if kind.for_peers} == {
+    assert {kind.tag for kind in requests_of(Request) if kind.for_peers} - NEWER == {
         name.partition(" ")[0] for name in FRAMES if "ask" in FRAMES[name]
     }
     assert {name for name in FRAMES if "ask" in FRAMES[name]} == ASKED.keys()

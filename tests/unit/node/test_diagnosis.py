@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
-from everbell.core.health import Health, StoreHealth
+from everbell.core.health import Health, QueuesHealth, StoreHealth
 from everbell.errors import StoreBroken, StoreFull, StoreUnavailable
 from everbell.node.diagnosis import diagnose, disk_health, store_health
+from everbell.node.metrics import render
+from tests.scheduling import schedule_seen
 from tests.unit.cluster.stage import Resident, Town, in_town
 from tests.unit.engine import stage as engine_stage
 from tests.unit.engine.stage import Stage
+from tests.unit.node.test_metrics import values
 
 
 def health_of(resident: Resident, *, is_stopping: bool = False) -> Health:
@@ -98,3 +102,22 @@ def test_the_disk_is_looked_at_where_there_is_one(tmp_path: Path) -> None:
     missing = disk_health(f"rocksdb:{tmp_path}/missing", 1)
     assert missing is not None
     assert not missing.ok
+
+
+def test_a_queue_without_a_worker_is_told_without_its_name() -> None:
+    async def scene(town: Town) -> None:
+        (resident,) = await town.grow("a")
+        await schedule_seen(resident.ask, "shop", [town.draft("e", 0, to="queue:mail")])
+        health = health_of(resident)
+        assert health.queues == QueuesHealth(True, 0)
+        await asyncio.sleep(61)
+        health = health_of(resident)
+        assert health.state == "ready", "a restart would not bring a worker"
+        assert health.queues is not None
+        assert (health.queues.ok, health.queues.stalled) == (False, 1)
+        assert "no worker has called for a minute" in str(health.queues.reason)
+        assert "mail" not in str(health)
+        assert values(render(resident.engine))["everbell_queues_without_worker"] == 1
+        assert values(render(resident.engine))['everbell_queue_waiting_events{tenant="shop",queue="mail"}'] == 1
+
+    in_town(scene)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from everbell.core.event import Course
-from everbell.engine.meter import LATENESS_BOUNDS_MS
 from everbell.engine.requests import Cancel
+from everbell.engine.tally import BOUNDS_MS
 from everbell.node.metrics import render
 from tests.unit.engine.stage import FAILED, REFUSED, Stage, play
 
@@ -16,7 +18,7 @@ def values(text: str) -> dict[str, float]:
     samples = {}
     for line in text.splitlines():
         if not line.startswith("# "):
-            match = re.fullmatch(r'([a-z_]+(?:\{[a-z]+="[^"]+"\})?) ([0-9.e+-]+)', line)
+            match = re.fullmatch(r'([a-z_]+(?:\{[a-z]+="[^"]*"(?:,[a-z]+="[^"]*")*\})?) ([0-9.e+-]+)', line)
             assert match is not None, line
             samples[match[1]] = float(match[2])
     return samples
@@ -67,15 +69,17 @@ def test_missed_and_skipped_occurrences_are_counted_by_reason() -> None:
 def test_lateness_is_a_cumulative_histogram() -> None:
     async def scene(stage: Stage) -> None:
         for late_ms in (0, 1, 2, 70, 10**9):
-            stage.engine.meter.count_started(late_ms)
+            stage.engine.meter.tallies.of("default", "https://shop.example").count_started(late_ms, 1)
 
         numbers = values(render(stage.engine))
-        buckets = [numbers[f'everbell_lateness_seconds_bucket{{le="{ms / 1_000:g}"}}'] for ms in LATENESS_BOUNDS_MS]
+        labels = 'tenant="default",queue=""'
+        name = "everbell_lateness_seconds"
+        buckets = [numbers[f'{name}_bucket{{{labels},le="{ms / 1_000:g}"}}'] for ms in BOUNDS_MS]
         assert buckets == sorted(buckets)
         assert buckets[:3] == [2, 3, 3]
-        assert numbers['everbell_lateness_seconds_bucket{le="+Inf"}'] == 5
-        assert numbers["everbell_lateness_seconds_count"] == 5
-        assert numbers["everbell_lateness_seconds_sum"] == 1_000_000
+        assert numbers[f'{name}_bucket{{{labels},le="+Inf"}}'] == 5
+        assert numbers[f"{name}_count{{{labels}}}"] == 5
+        assert numbers[f"{name}_sum{{{labels}}}"] == pytest.approx(1_000_000.073)
 
     play(scene)
 
@@ -84,7 +88,7 @@ def test_every_metric_has_a_help_text_and_a_type() -> None:
     async def scene(stage: Stage) -> None:
         text = render(stage.engine)
         for name in {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}:
-            family = re.sub(r"(?<=lateness_seconds)_(bucket|sum|count)$", "", name)
+            family = re.sub(r"(?<=_seconds)_(bucket|sum|count)$", "", name)
             assert f"# HELP {family} " in text
             assert f"# TYPE {family} " in text
 

@@ -92,6 +92,12 @@ class Conflict(EverbellError):
     title = "The event's state does not allow this"
 
 
+class BeingDelivered(Conflict):
+    """An attempt of the event is in flight, so it cannot be replaced now. A retry may help."""
+
+    slug = "being-delivered"
+
+
 class VersionMismatch(EverbellError):
     """The event has changed since the version that the caller named."""
 

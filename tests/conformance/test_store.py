@@ -88,6 +88,26 @@ def test_a_new_store_is_empty(store: Store) -> None:
     play(store, scenario)
 
 
+def test_many_events_are_found_at_once(store: Store) -> None:
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        home, moved, named, gone = event(1), event(2), event(3, id="order-3"), event(4, id="order-4")
+        dead, late = event(5), event(6, id="order-6", key="k")
+        await make(store, epochs, *map(Add, (home, moved, named, gone, dead, late)))
+        after = replace(moved, run_at=moved.run_at + 5, due_at=moved.due_at + 5, version=2)
+        waits = replace(late, state="waiting")
+        over = [finish(one) for one in (gone, dead)]
+        await make(store, epochs, Move(moved, after), Move(late, waits), *over)
+
+        names = [late.id, "nothing", dead.id, home.id, moved.id, gone.id, named.id, "ev_nothing"]
+        found = await store.get_many("shop", names)
+        assert found == [waits, None, record(dead), home, after, record(gone), named, None]
+        assert found == [await store.get("shop", name) for name in names]
+        assert await store.get_many("shop", []) == []
+        assert await store.get_many("other", names) == [None] * len(names)
+
+    play(store, scenario)
+
+
 def test_an_event_is_read_back_unchanged(store: Store) -> None:
     full = event(
         7,

@@ -252,6 +252,14 @@ class HeldStore:
         await self._interruptions.interrupt("get answer", subjects, is_rare=False)
         return found
 
+    async def get_many(self, tenant: str, event_ids: Sequence[str]) -> Sequence[Event | Record | None]:
+        found = await self._inner.get_many(tenant, event_ids)
+        subjects = self._interruptions.of_events([event for event in found if event is not None])
+        await self._interruptions.interrupt("get_many", subjects, is_rare=False)
+        found = await self._inner.get_many(tenant, event_ids)
+        await self._interruptions.interrupt("get_many answer", subjects, is_rare=False)
+        return found
+
     async def _held(self, call: str, subjects: Sequence[Known], read: Callable[[], Awaitable[T]]) -> T:
         await self._interruptions.interrupt(call, subjects)
         found = await read()

@@ -181,6 +181,9 @@ class RoughStore:
     async def get(self, tenant: str, event_id: str) -> Event | Record | None:
         return await self._read(lambda: finished(self._inner.get(tenant, event_id)))
 
+    async def get_many(self, tenant: str, event_ids: Sequence[str]) -> Sequence[Event | Record | None]:
+        return await self._read(lambda: finished(self._inner.get_many(tenant, event_ids)))
+
     async def find(self, filter: Filter, cursor: str | None, limit: int) -> Found:
         return await self._read(lambda: finished(self._inner.find(filter, cursor, limit)))
 

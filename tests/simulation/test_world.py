@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace as changed
 from pathlib import Path
 
@@ -509,11 +509,14 @@ def events_stay_locked_when_a_caller_disconnects(patch: Patch) -> None:
     """An event stays locked when its caller disconnects after the decision to change it."""
 
     async def take(
-        self: Edits, tenant: str, event_id: str, decide: Callable[[Event | Record | None], object]
-    ) -> object:
-        return await self.read(lambda: self._store.get(tenant, event_id), decide)
+        self: Edits,
+        tenant: str,
+        event_ids: Sequence[str],
+        decide: Callable[[Sequence[Event | Record | None]], Iterable[object]],
+    ) -> list[object]:
+        return await self.read(lambda: self._found(tenant, event_ids), lambda found: list(decide(found)))
 
-    patch.setattr(Edits, "_take", take)
+    patch.setattr(Edits, "read_and_take", take)
 
 
 Safeguard = Callable[[Patch], None]

@@ -1,26 +1,27 @@
-"""Many events in one request: valid events are scheduled, invalid ones are reported by their place in the batch."""
+"""Many events in one request: each item creates, replaces or cancels an event. Invalid items are reported by their
+place in the batch."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from everbell.api.events import EVENTS, EXAMPLE
 from everbell.api.route import JSON, LINES, Resource, ResponseKind, Route
 from everbell.api.views import json_response
+from everbell.core.batch_item import BatchItem, ItemDone, ItemSpec, ItemStatus
 from everbell.core.request import Ask
 from everbell.core.simple_batch import SimpleBatch, may_be_simple
-from everbell.core.spec import Draft, EventSpec
 from everbell.edge.batch_body import NotPlain, read_batch, read_plain
 from everbell.edge.bodies import check_content_type
 from everbell.edge.drafting import Edge, trace_of
 from everbell.edge.idempotency import idempotent_id, mismatch
 from everbell.edge.turns import in_turns
-from everbell.engine.requests import Schedule
+from everbell.engine.requests import ApplyItems, Schedule
 from everbell.engine.seen import DraftResult, Seen
 from everbell.errors import Conflict, EverbellError, InvalidInput, Throttled
 from everbell.http.message import HttpRequest, HttpResponse
@@ -52,6 +53,13 @@ class BatchView(Struct, frozen=True):
     rejected: int
     ids: Annotated[list[str | None], Meta(description="in the order of the batch; null for a rejected event")]
     errors: Annotated[list[BatchError], Meta(description=f"the first {ERRORS_MAX:,} of those that were rejected")]
+    statuses: (
+        Annotated[
+            list[ItemStatus | Literal["error"]],
+            Meta(description="in the order of the batch, if an item has a mode other than create"),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class BatchApi(Resource, tag="many events"):
@@ -64,7 +72,7 @@ class BatchApi(Resource, tag="many events"):
     @Route(
         "POST",
         EVENTS + "/batch",
-        "Schedule many events: one a line, or an array",
+        "Schedule, replace or cancel many events: one a line, or an array",
         (
             ResponseKind(201, "all were accepted", BatchView),
             ResponseKind(207, "some were accepted", BatchView),
@@ -72,14 +80,16 @@ class BatchApi(Resource, tag="many events"):
         ),
         access="schedule",
         problems=(429, 507),
-        body=list[EventSpec],
-        example=[EXAMPLE, {"in": "90s", "to": "queue:reminders"}],
+        body=list[ItemSpec],
+        example=[EXAMPLE, {"in": "90s", "to": "queue:reminders"}, {"mode": "cancel", "id": "order-16-timeout"}],
         body_types=(JSON, LINES),
         idempotent=True,
         routine=True,
     )
     async def schedule_batch(self, request: HttpRequest, tenant: str) -> HttpResponse:
-        """Each event is accepted or rejected on its own; the answer names every one that was rejected, and why."""
+        """Each item is accepted or rejected on its own; the answer names every one that was rejected, and why. Items of
+        one id take effect in their order.
+        """
         check_content_type(request, lines=True)
         id_prefix, trace = idempotent_id(request), trace_of(request)
         events_max = self._edge.policy(tenant).limits.batch_events
@@ -87,9 +97,11 @@ class BatchApi(Resource, tag="many events"):
         if id_prefix is None and trace is None and (plain := await self._plain(request.body, tenant)) is not None:
             return self._plain_answer(await self._ask(Schedule(tenant, plain)))
         batch = await in_turns(read_batch(request.body, events_max), _BREATH_EVENTS)
-        places, drafts, errors = await self._drafts(batch, tenant, trace, id_prefix)
+        places, items, errors = await self._items(batch, tenant, trace, id_prefix)
+        if any(item.mode != "create" for item in items):
+            return await self._applied(tenant, len(batch), places, items, errors)
         ids: list[str | None] = [None] * len(batch)
-        for place, result in zip(places, await self._scheduled(tenant, drafts), strict=True):
+        for place, result in zip(places, await self._scheduled(tenant, items), strict=True):
             if isinstance(result, str):
                 ids[place] = result
             elif isinstance(result, Seen):
@@ -101,6 +113,21 @@ class BatchApi(Resource, tag="many events"):
         if len(errors) == len(batch):
             _raise_if_not_at_fault(errors)
         return _answer(ids, errors)
+
+    async def _applied(
+        self, tenant: str, count: int, places: list[int], items: list[BatchItem], errors: dict[int, EverbellError]
+    ) -> HttpResponse:
+        """Apply items of which some replace or cancel events."""
+        ids: list[str | None] = [None] * count
+        statuses: list[ItemStatus | Literal["error"]] = ["error"] * count
+        for place, result in zip(places, await self._ask(ApplyItems(tenant, items)), strict=True):
+            if isinstance(result, ItemDone):
+                ids[place], statuses[place] = result.id, result.status
+            else:
+                errors[place] = result
+        if len(errors) == count:
+            _raise_if_not_at_fault(errors)
+        return _answer(ids, errors, statuses)
 
     async def _plain(self, body: bytes, tenant: str) -> SimpleBatch | None:
         """The batch, if all of its events are plain and valid; else None."""
@@ -125,14 +152,14 @@ class BatchApi(Resource, tag="many events"):
             _raise_if_not_at_fault(errors)
         return _answer([result if isinstance(result, str) else None for result in results], errors)
 
-    async def _drafts(
-        self, batch: Sequence[EventSpec | InvalidInput], tenant: str, trace: str | None, id_prefix: str | None
-    ) -> tuple[list[int], list[Draft], dict[int, EverbellError]]:
-        """The places of the valid events, their drafts, and the errors of the others by place."""
+    async def _items(
+        self, batch: Sequence[ItemSpec | InvalidInput], tenant: str, trace: str | None, id_prefix: str | None
+    ) -> tuple[list[int], list[BatchItem], dict[int, EverbellError]]:
+        """The places of the valid items, these items, and the errors of the others by place."""
         places: list[int] = []
-        drafts: list[Draft] = []
+        items: list[BatchItem] = []
         errors: dict[int, EverbellError] = {}
-        checked = self._edge.checked
+        checked = self._edge.item
         policy = self._edge.policy(tenant)
         now = self._edge.now()
         work = 0
@@ -140,10 +167,9 @@ class BatchApi(Resource, tag="many events"):
             if isinstance(spec, InvalidInput):
                 errors[place] = spec
                 continue
-            if id_prefix is not None and spec.id is None:
-                spec.id = f"{id_prefix}:{place}"
+            new_id = None if id_prefix is None else f"{id_prefix}:{place}"
             try:
-                drafts.append(checked(spec, policy, now, trace))
+                items.append(checked(spec, policy, now, trace, new_id))
                 places.append(place)
             except InvalidInput as error:
                 errors[place] = error.as_value()
@@ -151,15 +177,16 @@ class BatchApi(Resource, tag="many events"):
             if work >= _BREATH_WORK:
                 work = 0
                 await asyncio.sleep(0)
-        return places, drafts, errors
+        return places, items, errors
 
-    async def _scheduled(self, tenant: str, drafts: list[Draft]) -> Sequence[DraftResult]:
+    async def _scheduled(self, tenant: str, items: list[BatchItem]) -> Sequence[DraftResult]:
+        drafts = [item.draft for item in items if item.draft is not None]
         return await self._ask(Schedule(tenant, drafts)) if drafts else []
 
 
-def _has_prefix(spec: EventSpec | EverbellError, id_prefix: str) -> bool:
+def _has_prefix(spec: ItemSpec | EverbellError, id_prefix: str) -> bool:
     """Whether an event got its id from the idempotency key of the request."""
-    return isinstance(spec, EventSpec) and spec.id is not None and spec.id.startswith(id_prefix)
+    return isinstance(spec, ItemSpec) and spec.id is not None and spec.id.startswith(id_prefix)
 
 
 def _raise_if_not_at_fault(errors: dict[int, EverbellError]) -> None:
@@ -172,10 +199,14 @@ def _raise_if_not_at_fault(errors: dict[int, EverbellError]) -> None:
             raise error
 
 
-def _answer(ids: list[str | None], errors: dict[int, EverbellError]) -> HttpResponse:
+def _answer(
+    ids: list[str | None],
+    errors: dict[int, EverbellError],
+    statuses: list[ItemStatus | Literal["error"]] | UnsetType = UNSET,
+) -> HttpResponse:
     accepted = len(ids) - len(errors)
-    shown = sorted(errors)[:ERRORS_MAX]
-    view = BatchView(accepted, len(errors), ids, [error_view(index, errors[index]) for index in shown])
+    views = [error_view(index, errors[index]) for index in sorted(errors)[:ERRORS_MAX]]
+    view = BatchView(accepted, len(errors), ids, views, statuses)
     return json_response(view, 201 if not errors else 207 if accepted else 422)
 
 

@@ -92,7 +92,7 @@ class EventsApi(Resource, tag="events"):
             if spec.id is None:
                 spec.id = derived
                 return self._schedule_idempotently(tenant, self._edge.draft(spec, tenant, trace))
-        return self._turn.add(tenant, (self._edge.draft(spec, tenant, trace),))
+        return self._turn.add(tenant, (self._edge.new_draft(spec, tenant, trace),))
 
     async def _schedule_idempotently(self, tenant: str, draft: Draft) -> HttpResponse:
         response = await self._turn.add(tenant, (draft,))

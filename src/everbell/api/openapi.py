@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from everbell.api.route import JSON, ResponseKind, Route
+from everbell.core.batch_item import ItemSpec
 from everbell.core.spec import EventSpec
 from everbell.edge.idempotency import KEY_LENGTH_MAX, KEY_PATTERN
 from everbell.http.problem import CONTENT_TYPE, Problem, title_of
@@ -29,14 +30,29 @@ _PAYLOAD = Annotated[Any, Meta(description="any JSON, delivered as it came")]
 _NULL = {"type": "null"}
 _GIVEN = {"not": _NULL}
 
+_TIMED: list[dict[str, Any]] = [
+    {"required": ["at"], "properties": {"at": _GIVEN, "in": _NULL}},
+    {"required": ["in"], "properties": {"in": _GIVEN, "at": _NULL}},
+    {"required": ["repeat"], "properties": {"repeat": _GIVEN, "in": _NULL, "at": _NULL}},
+]
+_CREATES = [{**one, "properties": {**one["properties"], "mode": {"const": "create"}}} for one in _TIMED]
+_PUTS = [
+    {
+        "required": [*one["required"], "id", "mode"],
+        "properties": {**one["properties"], "id": _GIVEN, "mode": {"const": "put"}},
+    }
+    for one in _TIMED
+]
+_CANCEL = {
+    "required": ["id", "mode"],
+    "properties": {"id": _GIVEN, "mode": {"const": "cancel"}},
+    "maxProperties": 2,
+}
+
 _REFINED: dict[str, dict[str, Any]] = {
     "EventSpec": {
         "description": "An event to schedule. One of `at` and `in`; none is needed where `repeat` says when.",
-        "oneOf": [
-            {"required": ["at"], "properties": {"at": _GIVEN, "in": _NULL}},
-            {"required": ["in"], "properties": {"in": _GIVEN, "at": _NULL}},
-            {"required": ["repeat"], "properties": {"repeat": _GIVEN, "in": _NULL, "at": _NULL}},
-        ],
+        "oneOf": _TIMED,
         "examples": [
             {
                 "id": "order-17-timeout",
@@ -48,6 +64,11 @@ _REFINED: dict[str, dict[str, Any]] = {
                 "retry": {"max_attempts": 10, "backoff": "2s", "max_backoff": "10m"},
             }
         ],
+    },
+    "ItemSpec": {
+        "description": "An event to schedule, to put in the place of the one with its id, or (with `cancel`) to end.",
+        "oneOf": [*_CREATES, *_PUTS, _CANCEL],
+        "examples": [{"mode": "cancel", "id": "order-17-timeout"}],
     },
     "RepeatSpec": {
         "description": "How an event comes again. Exactly one of `every` and `cron`.",
@@ -71,6 +92,7 @@ REFINED_DURATION = [
 ]
 _TIMES = (
     ("EventSpec", "at"),
+    ("ItemSpec", "at"),
     ("ChangeSpec", "at"),
     ("RescheduleSpec", "at"),
     ("RepeatSpec", "until"),
@@ -150,9 +172,11 @@ def _alternatives(kind: ResponseKind) -> tuple[Any, ...]:
 def _schemas(routes: Sequence[Route]) -> tuple[dict[Any, dict[str, Any]], dict[str, Any]]:
     """The schema of every type that the routes name, and the components that they refer to."""
     types = _types(routes)
-    # A default that is raw JSON cannot be shown, so the type is documented with another one.
-    shown = msgspec.defstruct(EventSpec.__name__, [("payload", _PAYLOAD, None)], bases=(EventSpec,))
-    stand_ins: dict[Any, Any] = {EventSpec: shown, list[EventSpec]: GenericAlias(list, (shown,))}
+    # A default that is raw JSON cannot be shown, so the types are documented with another one.
+    stand_ins: dict[Any, Any] = {}
+    for kind in (EventSpec, ItemSpec):
+        shown = msgspec.defstruct(kind.__name__, [("payload", _PAYLOAD, None)], bases=(kind,))
+        stand_ins |= {kind: shown, GenericAlias(list, (kind,)): GenericAlias(list, (shown,))}
     schemas, components = msgspec.json.schema_components(
         [stand_ins.get(type_, type_) for type_ in types], ref_template=_REF
     )

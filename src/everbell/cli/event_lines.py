@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,15 +17,17 @@ from typing import Any, BinaryIO
 from msgspec import DecodeError, Struct
 from msgspec import json as msgspec_json
 
+from everbell.client.answers import BatchResult
 from everbell.errors import InvalidInput
 
 
 class SettledLine(Struct, frozen=True):
-    """A line, and the id that its event got, or the reason why it got none."""
+    """A line, the id of its event and what was done with it, or the reason why nothing was."""
 
     line: int
     id: str | None = None
     reason: str | None = None
+    status: str = "error"
 
 
 class EventLines:
@@ -73,24 +75,25 @@ class EventLines:
         if not isinstance(event, dict):
             self._waiting.append(SettledLine(number, reason='is not an event: write {"payload": …, "in": "20m"}'))
             return None
-        missing = self._defaults.keys() - event.keys()
+        missing = set() if event.get("mode") == "cancel" else self._defaults.keys() - event.keys()
         if "in" in event or "at" in event:
             missing -= {"in", "at"}
         return {**event, **{name: self._defaults[name] for name in missing}}
 
-    def settle(self, ids: Sequence[str | None], reasons: Mapping[int, str]) -> Iterator[SettledLine]:
-        """The results of the next lines: the ids of the events that were yielded next, or why some have none.
+    def settle(self, batch: BatchResult) -> Iterator[SettledLine]:
+        """The results of the next lines: those of the events that were yielded next.
 
-        Without ids, only the invalid lines at the end.
+        For an empty batch, only the invalid lines at the end.
         """
-        for event_id in ids:
+        reasons = {refusal.index: str(refusal.error) for refusal in batch.refused}
+        for event_id, status in zip(batch.ids, batch.statuses, strict=True):
             yield from self._settled_before()
             number = self._waiting.popleft()
             assert isinstance(number, int)
             reason = reasons.get(self._given)
             self._given += 1
             self.settled = number
-            yield SettledLine(number, event_id, reason)
+            yield SettledLine(number, event_id, reason, status)
         yield from self._settled_before()
 
     def _settled_before(self) -> Iterator[SettledLine]:

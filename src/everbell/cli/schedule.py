@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from everbell.errors import EverbellError, InvalidInput
 
 LINES_SUFFIXES = (".ndjson", ".jsonl")
 _REFUSALS_SHOWN_MAX = 20
+_OTHERS = ("replaced", "cancelled", "unknown")
 
 _NOTES = f"""\
 examples:
@@ -40,7 +42,9 @@ payload:
   @FILE reads it from a file, - from standard input.
   A file named *.ndjson or *.jsonl, or any with --lines, has a whole event on each line,
     {{"payload": {{"order": 17}}, "in": "20m", "to": "queue:orders", "id": "order-17"}}
-  and options fill in missing fields. A refused line is named on stderr, and does not affect the others.
+  and options fill in missing fields. A line may also replace or cancel an event:
+    {{"mode": "put", "id": "order-17", …}} or {{"mode": "cancel", "id": "order-17"}}
+  Lines of one id take effect in their order. A refused line is named on stderr, and does not affect the others.
 
 With an --id of your own, repeating a command is safe: the event is scheduled once.
 
@@ -162,14 +166,17 @@ class _LineReport:
     def __init__(self, as_json: bool, progress: Progress) -> None:
         self._as_json = as_json
         self._progress = progress
-        self.accepted = 0
+        self._counts: Counter[str] = Counter()
         self.refused = 0
 
+    @property
+    def accepted(self) -> int:
+        return self._counts.total()
+
     def add(self, batch: BatchResult, lines: EventLines) -> None:
-        reasons = {refusal.index: str(refusal.error) for refusal in batch.refused}
-        for settled in lines.settle(batch.ids, reasons):
+        for settled in lines.settle(batch):
             if settled.id is not None:
-                self.accepted += 1
+                self._counts[settled.status] += 1
             else:
                 self._refuse(settled.line, settled.reason)
             if self._as_json:
@@ -188,5 +195,7 @@ class _LineReport:
     def end(self) -> int:
         self._progress.clear()
         if not self._as_json:
-            print(f"scheduled {self.accepted:,} events" + (f", refused {self.refused:,}" if self.refused else ""))
+            counts = [f"{status} {self._counts[status]:,}" for status in _OTHERS if self._counts[status]]
+            refused = [f"refused {self.refused:,}"] if self.refused else []
+            print(", ".join([f"scheduled {self._counts['created']:,} events", *counts, *refused]))
         return FAILED if self.refused else OK

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from everbell.client.problems import ProblemBody, error_of
+from everbell.core.batch_item import ItemStatus
 from everbell.core.event import Status
 from everbell.core.pause import What
 from everbell.core.retry import Result
@@ -159,14 +160,17 @@ class Rejection(Struct, frozen=True):
 
 
 class BatchResult(Struct, frozen=True):
-    """The outcome of events that were sent together: the id of each, None for those in `refused`."""
+    """The outcome of items that were sent together: the id and the status of each. Those in `refused` have the id None
+    and the status `error`; `unknown` is a cancel that found no event.
+    """
 
     ids: Sequence[str | None]
     refused: Sequence[Rejection] = ()
+    statuses: Sequence[ItemStatus | Literal["error"]] = ()
 
     @property
     def accepted(self) -> int:
-        """How many were stored."""
+        """How many were not refused."""
         return len(self.ids) - len(self.refused)
 
 
@@ -257,7 +261,9 @@ def together(batches: Iterable[BatchResult]) -> BatchResult:
     """Batches that followed each other, as one."""
     ids: list[str | None] = []
     refused: list[Rejection] = []
+    statuses: list[ItemStatus | Literal["error"]] = []
     for batch in batches:
         ids.extend(batch.ids)
         refused.extend(batch.refused)
-    return BatchResult(ids, refused)
+        statuses.extend(batch.statuses)
+    return BatchResult(ids, refused, statuses)

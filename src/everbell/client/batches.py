@@ -7,7 +7,7 @@ the others, so that one bad event out of a million costs one line of the result 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import DecodeError, Struct
 from msgspec import json as msgspec_json
@@ -19,6 +19,7 @@ from everbell.client.event_json import encode_event
 from everbell.client.operation import Calls, in_parts, joined
 from everbell.client.paths import events_path
 from everbell.client.problems import problem_error
+from everbell.core.batch_item import ItemStatus
 from everbell.errors import InvalidInput
 
 BATCH_EVENTS = 1_000
@@ -40,6 +41,9 @@ class BatchCalls(Calls):
         idempotency_key: str | None = None,
     ) -> Iterator[Call[BatchResult] | BatchResult]:
         """Schedule many events, each a dict of the arguments of `schedule`. The result has the id or error of each.
+
+        A dict with `mode` does something else: `put` creates or replaces the event of its id, and `cancel` ends it.
+        Dicts of one id take effect in their order.
 
         A rejected event does not affect the others. If an answer is lost, a batch in which every event has an `id` of
         your own is retried. Any other batch raises `Unreachable`, and its outcome is unknown. With an `idempotency_key`
@@ -94,7 +98,7 @@ class _Filling:
     def batch(self, tenant: str) -> Call[BatchResult] | BatchResult:
         """The call that stores the batch; if there is nothing to store, its result."""
         if not self._lines:
-            return BatchResult([None] * self.count, self._refused)
+            return BatchResult([None] * self.count, self._refused, ["error"] * self.count)
         return Call(
             "POST",
             f"{events_path(tenant)}/batch",
@@ -114,20 +118,24 @@ class _Filling:
                 raise problem_error(status, {}, body) from None
             raise
         ids: list[str | None] = [None] * self.count
-        for index, event_id in zip(self._indexes, answer.ids, strict=True):
+        statuses: list[ItemStatus | Literal["error"]] = ["error"] * self.count
+        for place, (index, event_id) in enumerate(zip(self._indexes, answer.ids, strict=True)):
             ids[index - self._first] = event_id
+            if event_id is not None:
+                statuses[index - self._first] = answer.statuses[place] if answer.statuses else "created"
         refused = [replace(refusal, index=self._indexes[refusal.index]) for refusal in answer.errors]
         if answer.rejected > len(refused):  # The server names the first thousand.
             named = {refusal.index for refusal in answer.errors}
             others = (place for place, event_id in enumerate(answer.ids) if event_id is None and place not in named)
             refused += [Rejection(self._indexes[place], _NONE_ACCEPTED, _UNNAMED) for place in others]
-        return BatchResult(ids, sorted(self._refused + refused, key=lambda refusal: refusal.index))
+        return BatchResult(ids, sorted(self._refused + refused, key=lambda refusal: refusal.index), statuses)
 
 
 class _BatchAnswer(Struct, frozen=True):
     rejected: int
     ids: list[str | None]
     errors: list[Rejection]
+    statuses: list[ItemStatus | Literal["error"]] = []
 
 
 _decoder = msgspec_json.Decoder(_BatchAnswer)

@@ -17,6 +17,7 @@ from everbell.cluster.node import ClusterNode
 from everbell.cluster.port import Peers
 from everbell.cluster.router_leases import LeaseRouter
 from everbell.core.allotment import Allotment
+from everbell.core.batch_item import BatchItem, ItemResult
 from everbell.core.cluster import Member, Value, slices_of
 from everbell.core.event import Event
 from everbell.core.ids import partition_in, place_in
@@ -26,7 +27,7 @@ from everbell.core.spec import Draft
 from everbell.engine.bulk import cancel_matching, redrive_matching
 from everbell.engine.engine import Engine
 from everbell.engine.request_routes import Anywhere, ByEventId, ByKey, EngineRequest, EveryNode
-from everbell.engine.requests import Allot, CancelMatching, Get, RedriveMatching, Schedule
+from everbell.engine.requests import Allot, ApplyItems, CancelMatching, Get, RedriveMatching, Schedule
 from everbell.engine.seen import DraftResult, Seen
 from everbell.errors import EverbellError, NotOwner, OutcomeUnknown, Overloaded
 from everbell.stores.port import PreparedRows
@@ -53,6 +54,7 @@ class Router:
         self._handlers = Handlers(
             Schedule.by(self._schedule),
             Allot.by(self._allot),
+            ApplyItems.by(self._apply_items),
             Get.by(self._get),
             CancelMatching.by(partial(cancel_matching, self.ask)),
             RedriveMatching.by(partial(redrive_matching, self.ask, clock)),
@@ -79,35 +81,73 @@ class Router:
         return await self._engine.ask(request) if self._is_alone(self._node.value) else None
 
     async def _schedule_drafts(self, tenant: str, drafts: Sequence[Draft]) -> list[DraftResult]:
-        results: dict[int, DraftResult] = {}
-        left = list(range(len(drafts)))
+        async def names(places: list[int]) -> list[str | int | None]:
+            return [_name_of(drafts[place]) for place in places]
+
+        def request(places: list[int]) -> Schedule:
+            return Schedule(tenant, [drafts[place] for place in places])
+
+        return await self._ask_owners(tenant, len(drafts), names, request)
+
+    async def _apply_items(self, request: ApplyItems) -> Sequence[ItemResult]:
+        items = request.items
+        if self._is_alone(self._node.value):
+            return await self._engine.ask(request)
+
+        async def names(places: list[int]) -> list[str | int | None]:
+            return await self._names_of(request.tenant, [items[place] for place in places])
+
+        def some(places: list[int]) -> ApplyItems:
+            return ApplyItems(request.tenant, [items[place] for place in places])
+
+        return await self._ask_owners(request.tenant, len(items), names, some)
+
+    async def _names_of(self, tenant: str, items: Sequence[BatchItem]) -> list[str | int | None]:
+        """The partition of each item's event, or the name that will place it. All items of an id get the same."""
+        ids = list(dict.fromkeys(item.id for item in items if item.id is not None))
+        stored = zip(ids, await self._engine.store.get_many(tenant, ids), strict=True)
+        names: dict[str, str | int | None] = {
+            event_id: event.partition for event_id, event in stored if isinstance(event, Event)
+        }
+        for item in items:
+            if item.id is not None and item.draft is not None:
+                names.setdefault(item.id, _name_of(item.draft))
+        return [_name_of(item.draft) if item.id is None else names.get(item.id) for item in items]
+
+    async def _ask_owners(
+        self,
+        tenant: str,
+        count: int,
+        names: Callable[[list[int]], Awaitable[list[str | int | None]]],
+        request: Callable[[list[int]], Request[Sequence[A]]],
+    ) -> list[A | EverbellError]:
+        """Ask each owner about its part of a batch, and ask again where a partition has moved. `names` has the key, id
+        or partition that decides the owner of each place; `request` makes the request for some places.
+        """
+        results: dict[int, A | EverbellError] = {}
+        left = list(range(count))
         until_s = _now_s() + MOVE_S
         while True:
-            by_owner = self._by_owner(tenant, drafts, left)
-            asked = (
-                self._schedule_at(owner, Schedule(tenant, [drafts[place] for place in places]), len(places))
-                for owner, places in by_owner.items()
-            )
+            by_owner = self._by_owner(tenant, left, await names(left))
+            asked = (self._ask_owner(owner, request(places), len(places)) for owner, places in by_owner.items())
             for places, answers in zip(by_owner.values(), await asyncio.gather(*asked), strict=True):
                 results.update(zip(places, answers, strict=True))
             left = [place for place in left if isinstance(results[place], NotOwner)]
             if not left or _now_s() >= until_s:
-                return [results[place] for place in range(len(drafts))]
+                return [results[place] for place in range(count)]
             await self._node.player.changed(_LOOK_S)
 
-    def _by_owner(self, tenant: str, drafts: Sequence[Draft], places: list[int]) -> dict[str, list[int]]:
+    def _by_owner(self, tenant: str, places: list[int], names: list[str | int | None]) -> dict[str, list[int]]:
         value = self._node.value
         slices = slices_of(value.strategy)
         default = self._default_owner(value, slices.get(tenant))
         found: dict[str, list[int]] = {}
-        for place in places:
-            draft = drafts[place]
-            name = draft.id if draft.key is None else draft.key
-            partition = None if name is None else partition_in(slices, tenant, name, len(value.partitions))
+        for place, name in zip(places, names, strict=True):
+            partition = partition_in(slices, tenant, name, len(value.partitions)) if isinstance(name, str) else name
             found.setdefault(default if partition is None else _owner(value, partition), []).append(place)
         return found
 
-    async def _schedule_at(self, owner: str, request: Schedule, count: int) -> Sequence[DraftResult]:
+    async def _ask_owner(self, owner: str, request: Request[Sequence[A]], count: int) -> Sequence[A | EverbellError]:
         try:
             return await (await self._reach(owner))(request)
         except EverbellError as failed:
@@ -197,6 +237,11 @@ class Router:
             return ""
         self._turn += 1
         return owners[self._turn % len(owners)]
+
+
+def _name_of(draft: Draft | None) -> str | None:
+    """The key or id that places a new event."""
+    return None if draft is None else draft.id if draft.key is None else draft.key
 
 
 def _owner(value: Value, partition: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from everbell.core.event import Course, Event, Repeat, is_paused
+from everbell.core.event import Event, Repeat, is_paused
 from everbell.core.recurrence import NOTHING_YET, goes_apart, missed, proceed, ring_at
 from everbell.core.retry import RetryPolicy
 from everbell.core.tenant import BEYOND_HORIZON
@@ -40,9 +40,7 @@ class Amendment(Struct, frozen=True, kw_only=True):
     note: str | None | UnsetType = UNSET
     """Goes with `paused`."""
     run_at: int | UnsetType = UNSET
-    occurrence: int | UnsetType = UNSET
-    course: Course | None | UnsetType = UNSET
-    """These three are set by the engine alone, when an event rings now or is replaced."""
+    """Set by the engine alone, when an event rings now."""
 
     @property
     def moves(self) -> bool:
@@ -61,8 +59,7 @@ def amended(event: Event, change: Amendment, now: int) -> Event:
     if change.shift_ms is not UNSET:
         fields["due_at"] = _shifted(event, change.shift_ms, change.latest_at)
     after = replace(event, **fields, version=event.version + 1)
-    if after.key is not None and goes_apart(after):
-        raise Conflict("overlap: allow goes without a key: events of a key go one at a time")
+    check_overlap(after)
     if "due_at" in fields:
         run_at = ring_at(after.repeat, after.id, after.occurrence, after.due_at)
         after = replace(after, state="scheduled", attempt_count=0, run_at=run_at)
@@ -74,6 +71,12 @@ def amended(event: Event, change: Amendment, now: int) -> Event:
     if is_paused(event) and "run_at" not in fields and after.course is not None:
         return replace(after, run_at=INSTANT_MAX)
     return after
+
+
+def check_overlap(event: Event) -> None:
+    """Refuse a rule by which occurrences of one key would overlap."""
+    if event.key is not None and goes_apart(event):
+        raise Conflict("overlap: allow goes without a key: events of a key go one at a time")
 
 
 def _event_fields(change: Amendment) -> dict[str, Any]:

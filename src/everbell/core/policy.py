@@ -58,6 +58,7 @@ class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
     batch: Annotated[int, Meta(ge=1, le=1_000)] = 1
     mode: Literal["binary", "structured", "payload"] = "binary"
     consistency: Annotated[str, Meta(description=", ".join(CONSISTENCIES))] = "strict"
+    identity: Literal["id", "key+at+id"] = "id"
     secrets: tuple[str, ...] = ()
     limits: LimitsSpec = LimitsSpec()
 
@@ -93,6 +94,7 @@ def tenant_of(name: str, spec: TenantSpec) -> Tenant:
         batch=spec.batch,
         mode=spec.mode,
         consistency=_consistency(spec.consistency),
+        identity=spec.identity,
         secrets=spec.secrets,
         limits=Limits(
             payload_bytes=parse_size(limits.payload, "limits.payload"),
@@ -136,6 +138,7 @@ def spec_of(tenant: Tenant) -> TenantSpec:
         batch=tenant.batch,
         mode=tenant.mode,
         consistency=tenant.consistency,
+        identity=tenant.identity,
         secrets=tenant.secrets,
         limits=LimitsSpec(
             payload=format_size(limits.payload_bytes),

@@ -78,6 +78,8 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether an acknowledged event is on disk or will be shortly; in Cassandra, how many replicas have acknowledged
     it.
     """
+    identity: Literal["id", "key+at+id"] = "id"
+    """Whether an event is the one of its id, or of its key, due time and id together."""
     secrets: tuple[str, ...] = ()
     """Secrets (`whsec_…`) that sign deliveries; several while a secret is rotated."""
     limits: Limits = Limits()

@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from everbell.core.spec import EventSpec, PlainSpec
+from everbell.core.batch_item import ItemSpec
+from everbell.core.spec import PlainSpec
 from everbell.edge.bodies import Body, unreadable
 from everbell.errors import InvalidInput, TooLarge
 
@@ -30,13 +31,13 @@ _SLACK = 8
 # The number of errors of a batch that suggest what was meant. A suggestion costs more than reading the event.
 _HINTS = 20
 
-_specs = Body(EventSpec)
-_lines_of_specs = msgspec.json.Decoder(EventSpec).decode_lines
+_specs = Body(ItemSpec)
+_lines_of_specs = msgspec.json.Decoder(ItemSpec).decode_lines
 _lines_of_plain = msgspec.json.Decoder(PlainSpec).decode_lines
-_array_of_specs = msgspec.json.Decoder(list[EventSpec]).decode
+_array_of_specs = msgspec.json.Decoder(list[ItemSpec]).decode
 _array_of_texts = msgspec.json.Decoder(list[Raw]).decode
 
-ReadItem = EventSpec | InvalidInput
+ReadItem = ItemSpec | InvalidInput
 
 
 class NotPlain(Exception):
@@ -58,7 +59,7 @@ def read_batch(body: bytes, events_max: int) -> Iterator[ReadItem]:
             yield read
     except (msgspec.DecodeError, RecursionError) as error:
         # Each invalid line has its own error. An array that cannot be split into elements is invalid as a whole.
-        raise unreadable(error, list[EventSpec]) from None
+        raise unreadable(error, list[ItemSpec]) from None
     if not count:
         raise InvalidInput("the batch is empty; send an event a line, or an array of events")
 

@@ -14,6 +14,8 @@ from msgspec import UNSET
 
 from everbell.clock import Clock
 from everbell.core.amendment import NO_AMENDMENT, Amendment
+from everbell.core.batch_item import BatchItem, ItemSpec, identify
+from everbell.core.ids import is_made
 from everbell.core.simple_batch import SimpleBatch, add_simple
 from everbell.core.spec import ChangeSpec, Draft, EventSpec, PlainSpec, amendment_of, check_name, draft
 from everbell.core.target import group_of, kafka_place
@@ -36,8 +38,15 @@ class Edge:
         self._kafka = kafka
         self._check_target = lru_cache(maxsize=10_000)(self._check_reachable)
 
+    def new_draft(self, spec: EventSpec, tenant: str, trace: str | None = None) -> Draft:
+        """The draft of one new event, with the id that the tenant's `identity` says."""
+        policy = self.policy(tenant)
+        if policy.identity != "id":
+            identify(spec, policy)
+        return self.checked(spec, policy, self.now(), trace)
+
     def draft(self, spec: EventSpec, tenant: str, trace: str | None = None) -> Draft:
-        """The draft of one event."""
+        """The draft of an event whose id is given beside it."""
         return self.checked(spec, self.policy(tenant), self.now(), trace)
 
     def add_simple(self, plain: SimpleBatch, text: bytes, specs: Sequence[PlainSpec], policy: Tenant) -> bool:
@@ -52,6 +61,27 @@ class Edge:
             return draft(spec, policy, now, self._check_target)
         except OverflowError:
             raise InvalidInput("a number is out of range") from None
+
+    def item(self, spec: ItemSpec, policy: Tenant, now: int, trace: str | None, new_id: str | None = None) -> BatchItem:
+        """A checked item of a batch. `new_id` is the id of a new event that names none."""
+        mode = spec.mode
+        if policy.identity != "id":
+            identify(spec, policy)
+            if mode == "cancel":
+                spec.key = spec.at = None  # They are a part of the id now.
+        if mode == "create":
+            spec.id = spec.id or new_id
+            return BatchItem(mode, spec.id, self.checked(spec, policy, now, trace))
+        event_id = spec.id
+        if event_id is None:
+            raise InvalidInput(f"is needed to {mode} an event", "id")
+        if mode == "cancel":
+            if spec != ItemSpec(mode=mode, id=event_id):
+                raise InvalidInput("to cancel an event, give its id and nothing else", "mode")
+            return BatchItem(mode, check_id(event_id))
+        if is_made(event_id):
+            spec.id = None  # A draft cannot ask for an id that Everbell made.
+        return BatchItem(mode, check_id(event_id), self.checked(spec, policy, now, trace))
 
     def _check_reachable(self, to: str) -> None:
         """Refuse text that is not a target, and targets that this process cannot reach."""

@@ -8,7 +8,7 @@ exact.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from everbell.core.event import Event, Record, is_paused
@@ -26,10 +26,11 @@ from everbell.stores.port import Block, Change, Move, Refusal, Store
 Edit = Callable[[Event], Change]
 
 R = TypeVar("R")
+T = TypeVar("T")
 D = TypeVar("D")
 
 
-class _TakenEntry(NamedTuple):
+class TakenEntry(NamedTuple):
     """An entry that was taken for a change, its phase before (None: it was not in memory), and the change to store."""
 
     entry: Entry
@@ -68,108 +69,148 @@ class Edits:
         `frees`: if the event blocks its key, the change unblocks the key.
         """
 
-        def take(found: Event | Record | None) -> _TakenEntry | Entry:
-            """Take the event in the same turn of the loop in which it was read.
-
-            An entry that is settling is returned instead: the caller has to wait for it.
-            """
-            stored = _known(found, event_id)
+        def take(found: Sequence[Event | Record | None]) -> list[TakenEntry | Entry]:
+            stored = _known(found[0], event_id)
             if isinstance(stored, Record):
                 raise Conflict(f"the event is already {stored.status}")
-            if not self._partitions[stored.partition].epoch:
-                raise not_owner(stored.partition)
-            entry = self._memory.entries.get(stored.sequence)
+            entry, event = self.live(stored)
             if entry is not None and entry.phase is Phase.SETTLING:
-                return entry
-            event = stored if entry is None else entry.event
+                return [entry]
             if version is not None and event.version != version:
                 raise VersionMismatch(f"the event has version {event.version}, not {version}")
             change = edit(event)
-            was = None if entry is None else entry.phase
-            if entry is None:
-                entry = self._memory.reserve(event)
-                self._lanes.begin_change(entry)
-            elif entry.in_flight and not cancels:
+            if entry is not None and entry.in_flight and not cancels:
                 raise Conflict("the event is being delivered at this moment; try again when the attempt is over")
-            else:
-                entry.is_cancelled = entry.in_flight
-                entry.phase = Phase.SETTLING
-                self._lanes.begin_change(entry)
-            return _TakenEntry(entry, was, change)
+            return [self.take(entry, event, change)]
 
         while True:
-            taken = await self._take(tenant, event_id, take)
+            [taken] = await self.read_and_take(tenant, [event_id], take)
             if isinstance(taken, Entry):
-                # It may have settled between the decision and this turn; then nothing would wake this caller.
-                if taken.phase is Phase.SETTLING:
-                    await until_settled(taken)
-            elif await self._store_edit(taken.entry, taken.was, taken.change, frees):
+                await self.settled(taken)
+                continue
+            [result] = await self.store_all([taken], frees=frees)
+            if isinstance(result, EverbellError):
+                raise result
+            if result:
                 return taken.change
 
-    async def _take(
-        self, tenant: str, event_id: str, take: Callable[[Event | Record | None], _TakenEntry | Entry]
-    ) -> _TakenEntry | Entry:
-        """Read an event and take it. Only if this returns, the caller has to put back or store the taken entry."""
-        taken: _TakenEntry | Entry | None = None
+    def live(self, stored: Event) -> tuple[Entry | None, Event]:
+        """The entry of a stored event, if it is in memory, and the event as it is now. Raises `NotOwner`."""
+        if not self._partitions[stored.partition].epoch:
+            raise not_owner(stored.partition)
+        entry = self._memory.entries.get(stored.sequence)
+        return (None, stored) if entry is None else (entry, entry.event)
 
-        def decide(found: Event | Record | None) -> _TakenEntry | Entry:
-            nonlocal taken
-            taken = take(found)
+    def take(self, entry: Entry | None, event: Event, change: Change) -> TakenEntry:
+        """Take an event for a change, in the same turn of the loop in which it was read. No attempt starts from now."""
+        was = None if entry is None else entry.phase
+        if entry is None:
+            entry = self._memory.reserve(event)
+        else:
+            entry.is_cancelled = entry.in_flight
+            entry.phase = Phase.SETTLING
+        self._lanes.begin_change(entry)
+        return TakenEntry(entry, was, change)
+
+    async def settled(self, entry: Entry) -> None:
+        """Wait for the change of an entry that another caller has taken."""
+        # It may have settled between the decision and this turn; then nothing would wake this caller.
+        if entry.phase is Phase.SETTLING:
+            await until_settled(entry)
+
+    async def read_and_take(
+        self, tenant: str, event_ids: Sequence[str], take: Callable[[Sequence[Event | Record | None]], Iterable[T]]
+    ) -> list[T]:
+        """Read events and take some. Only if this returns, the caller has to store the changes of taken entries."""
+        taken: list[T] = []
+
+        def decide(found: Sequence[Event | Record | None]) -> list[T]:
+            taken.extend(take(found))
             return taken
 
         try:
-            return await self.read(lambda: self._store.get(tenant, event_id), decide)
+            return await self.read(lambda: self._found(tenant, event_ids), decide)
         except BaseException:
             # The caller may be cancelled after `take` has decided and before it gets the result.
-            if isinstance(taken, _TakenEntry):
-                self._put_back(taken.entry, taken.was)
+            for one in taken:
+                if isinstance(one, TakenEntry):
+                    self._put_back(one.entry, one.was)
             raise
 
-    async def _store_edit(self, entry: Entry, was: Phase | None, change: Change, frees: bool) -> bool:
-        """Store the change of a taken entry, which was in phase `was`, or not in memory for None.
+    async def _found(self, tenant: str, event_ids: Sequence[str]) -> Sequence[Event | Record | None]:
+        if len(event_ids) == 1:
+            return [await self._store.get(tenant, event_ids[0])]  # Several stores find one event faster.
+        return await self._store.get_many(tenant, event_ids)
 
-        Returns False if the stored event was not the one that the change names.
+    async def store_all(self, taken: Sequence[TakenEntry], *, frees: bool = True) -> Sequence[bool | EverbellError]:
+        """Store the changes of taken entries in one write.
 
-        The callback does the rest, so the rest happens even if the caller is cancelled meanwhile.
+        Returns for each an error, or False if the stored event was not the one that the change names. The callback does
+        the rest, so the rest happens even if the caller is cancelled meanwhile.
         """
-        changes = [change]
-        stored: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        stored: asyncio.Future[Sequence[bool | EverbellError]] = asyncio.get_running_loop().create_future()
+        freed: set[int] = set()
 
         def finish(told: Mapping[int, Refusal] | StoreError) -> None:
-            result: Mapping[int, Refusal] | EverbellError = told
-            if not isinstance(told, StoreError) and 0 in told and told[0].unmet:
-                result = unmet(told[0])
-            if isinstance(result, EverbellError):
-                self._put_back(entry, was)
-            else:
-                self._edited(entry, was, change, made=not result, freed=len(changes) > 1)
-            if stored.done():
-                return
-            if isinstance(result, EverbellError):
-                stored.set_exception(result)
-            else:
-                stored.set_result(not result)
+            results = self._settle(taken, told, freed)
+            if not stored.done():
+                stored.set_result(results)
 
         try:
-            event = entry.event
-            if frees and event.key is not None and (entry.blocks_key or await self._blocks_key(event)):
-                changes.append(Block(event.partition, event.tenant, event.key, NO_HEAD))
-            if entry.phase is Phase.GONE:
+            changes = [one.change for one in taken]
+            if frees:
+                for index, event in (await self._blocking(taken)).items():
+                    freed.add(index)
+                    changes.append(Block(event.partition, event.tenant, event.key or "", NO_HEAD))
+            gone = next((one.entry for one in taken if one.entry.phase is Phase.GONE), None)
+            if gone is not None:
                 # The partition left this node during the read: another node may have the event by now.
-                raise not_owner(event.partition)
+                raise not_owner(gone.event.partition)
             self._writer.submit(changes, finish, must=False)
         except BaseException:
-            self._put_back(entry, was)
+            for one in taken:
+                self._put_back(one.entry, one.was)
             raise
         return await stored
 
-    def _edited(self, entry: Entry, was: Phase | None, change: Change, *, made: bool, freed: bool) -> None:
+    async def _blocking(self, taken: Sequence[TakenEntry]) -> dict[int, Event]:
+        """The events that block their keys, by their index."""
+        blocking: dict[int, Event] = {}
+        for index, one in enumerate(taken):
+            event = one.entry.event
+            if event.key is not None and (one.entry.blocks_key or await self._blocks_key(event)):
+                blocking[index] = event
+        return blocking
+
+    def _settle(
+        self, taken: Sequence[TakenEntry], told: Mapping[int, Refusal] | StoreError, freed: Container[int]
+    ) -> list[bool | EverbellError]:
+        """Go on after the changes of taken entries, and return the result of each."""
+        results: list[bool | EverbellError] = []
+        arrived: list[Event] = []
+        for index, one in enumerate(taken):
+            result = True if not told else _result_of(told, index)
+            results.append(result)
+            if isinstance(result, EverbellError):
+                self._put_back(one.entry, one.was)
+            elif one.entry.event.key is not None:
+                self._edited(one, made=result, freed=index in freed)
+            else:
+                self._memory.forget(one.entry)
+                if result and isinstance(one.change, Move) and one.change.after.state == "scheduled":
+                    arrived.append(one.change.after)
+        self._memory.arrive_all(arrived)
+        return results
+
+    def _edited(self, taken: TakenEntry, *, made: bool, freed: bool) -> None:
+        """Go on after the change of an event with a key."""
+        entry, was, change = taken
         self._memory.forget(entry)
         after = change.after if made and isinstance(change, Move) else None
         stays = None
         if after is not None and was is Phase.READY and after.due_at == entry.event.due_at and not is_paused(after):
             stays = after
-        if after is not None and after.state == "scheduled" and (stays is None or after.key is None):
+        if after is not None and after.state == "scheduled" and stays is None:
             self._memory.arrive(after)
         self._let_key_go_on(entry, stays, freed and made)
 
@@ -207,6 +248,8 @@ class Edits:
             self._let_key_go_on(entry, event if in_line else None, freed=False)
 
     async def _blocks_key(self, event: Event) -> bool:
+        if not self._lanes.marks.perhaps(event.tenant, event.key or ""):
+            return False
         return await self.read(lambda: self._lanes.marks.blocks(event), lambda blocks: blocks)
 
     async def read(self, ask: Callable[[], Awaitable[R]], decide: Callable[[R], D]) -> D:
@@ -232,6 +275,14 @@ class Edits:
 
         self._writer.read(operation, failing(answer))
         return await answer
+
+
+def _result_of(told: Mapping[int, Refusal] | StoreError, index: int) -> bool | EverbellError:
+    """Whether a change of a unit was made, or why it could not be."""
+    if isinstance(told, StoreError):
+        return told
+    refusal = told.get(index)
+    return True if refusal is None else unmet(refusal) if refusal.unmet else False
 
 
 def _known(found: Event | Record | None, event_id: str) -> Event | Record:

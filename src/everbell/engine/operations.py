@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -12,15 +12,17 @@ from everbell.channels.port import SmallDesk
 from everbell.clock import Clock
 from everbell.core.allotment import Allotment
 from everbell.core.amendment import Amendment, amended
-from everbell.core.event import Event, Record, is_repeated, status_of
+from everbell.core.batch_item import ItemResult, check_alive, check_key, check_repeated, put_over
+from everbell.core.event import Event, Record, status_of
 from everbell.core.ids import partition_in
 from everbell.core.request import Ask, Handler
 from everbell.core.retry import Outcome
 from everbell.core.simple_batch import SimpleBatch
-from everbell.core.spec import Draft, event_of
+from everbell.core.spec import Draft
 from everbell.core.tenant import Tenant, Tenants
 from everbell.core.time import INSTANT_MAX
 from everbell.core.verdict import cancelled
+from everbell.engine.batch_changes import BatchChanges
 from everbell.engine.bulk import cancel_matching, redrive_matching
 from everbell.engine.edits import Edits
 from everbell.engine.forecast import Forecast, Forecaster
@@ -32,6 +34,7 @@ from everbell.engine.partition import Partition
 from everbell.engine.requests import (
     Allot,
     Amend,
+    ApplyItems,
     Cancel,
     CancelMatching,
     CountEvents,
@@ -81,6 +84,7 @@ class Operations:
         self._lanes = lanes
         self._intake = intake
         self._edits = Edits(store, partitions, memory, writer, lanes)
+        self._batch_changes = BatchChanges(clock, tenants, self._edits, intake, meter)
         self._row_preparer = RowPreparer(clock, entropy, intake.allot, self._schedule)
         self._meter = meter
         self._partitions = partitions
@@ -95,6 +99,7 @@ class Operations:
         return (
             Schedule.by(self._schedule),
             Allot.by(self._allot),
+            ApplyItems.by(self._apply),
             Get.by(self._get),
             Find.by(self._find),
             CountEvents.by(self._count),
@@ -129,6 +134,10 @@ class Operations:
         self._check_open()
         return self._intake.allot(request.count)
 
+    async def _apply(self, request: ApplyItems) -> Sequence[ItemResult]:
+        self._check_open()
+        return await self._batch_changes.apply(request)
+
     async def _get(self, request: Get) -> Seen:
         return self._seen(await self._edits.find(request.tenant, request.id))
 
@@ -158,12 +167,13 @@ class Operations:
                     raise result
                 return Seen.of(result, "scheduled", created=True)
             if isinstance(found, Event):
-                _check_key(found, draft)
-            return await self._change(tenant, event_id, _replacement(draft), version, draft)
+                check_key(found, draft)
+            # The key is checked again: another event may have the id by now.
+            return await self._change(tenant, event_id, lambda event: put_over(event, draft), version)
 
     async def _amend(self, request: Amend) -> Seen:
         self._check_open()
-        return await self._change(request.tenant, request.id, request.amendment, request.version)
+        return await self._amended(request.tenant, request.id, request.amendment, request.version)
 
     async def _cancel(self, request: Cancel) -> Seen:
         self._check_open()
@@ -180,7 +190,7 @@ class Operations:
 
     async def _ring(self, request: Ring) -> Seen:
         self._check_open()
-        return await self._change(request.tenant, request.id, Amendment(run_at=self._clock.now()), None)
+        return await self._amended(request.tenant, request.id, Amendment(run_at=self._clock.now()), None)
 
     async def _redrive(self, request: Redrive) -> Seen:
         self._check_open()
@@ -229,19 +239,28 @@ class Operations:
         flow.channel.start([trial])
         return await trial.outcome
 
+    async def _amended(self, tenant: str, event_id: str, amendment: Amendment, version: int | None) -> Seen:
+        def after(event: Event) -> Event:
+            check_alive(event)
+            return amended(event, amendment, self._clock.now())
+
+        return await self._change(tenant, event_id, after, version, frees=amendment.moves)
+
     async def _change(
-        self, tenant: str, event_id: str, amendment: Amendment, version: int | None, draft: Draft | None = None
+        self,
+        tenant: str,
+        event_id: str,
+        after: Callable[[Event], Event],
+        version: int | None,
+        *,
+        frees: bool = True,
     ) -> Seen:
-        """Store an amendment. `draft`, if given, replaces the whole event."""
+        """Store an event as `after` makes it."""
 
         def edit(event: Event) -> Change:
-            if draft is not None:
-                _check_key(event, draft)  # Checked again: another event may have the id by now.
-            if event.state == "dead":
-                raise Conflict("the event is dead; redrive it, or cancel it and schedule another")
-            return Move(event, amended(event, amendment, self._clock.now()), guarded=True)
+            return Move(event, after(event), guarded=True)
 
-        change = await self._edits.make(tenant, event_id, edit, version, frees=amendment.moves)
+        change = await self._edits.make(tenant, event_id, edit, version, frees=frees)
         assert isinstance(change, Move)
         self._meter.count_occurrences(change.before.course, change.after.course)
         return self._seen(change.after)
@@ -250,12 +269,11 @@ class Operations:
         if isinstance(result, EverbellError):
             return result
         existing = result.existing
-        if is_repeated(existing, event_of(draft, existing.id, existing.tenant)):
-            return self._seen(existing)
-        if isinstance(existing, Record):
-            ended = f"the id {existing.id!r} belongs to another event that is {existing.status} already"
-            return Conflict(f"{ended}, and stays taken for the tenant's retention; choose another id")
-        return Conflict(f"the id {existing.id!r} is taken by another event; use PUT to replace it")
+        try:
+            check_repeated(existing, draft)
+        except Conflict as taken:
+            return taken.as_value()
+        return self._seen(existing)
 
     def _seen(self, event: Event | Record) -> Seen:
         if isinstance(event, Record):
@@ -289,24 +307,3 @@ class _Trial:
 
     def give_back(self) -> None:
         raise AssertionError("only channels that hold deliveries give them back, and they are not tried out")
-
-
-def _check_key(event: Event, draft: Draft) -> None:
-    if event.key != draft.key:
-        raise Conflict("an event's key cannot be changed; cancel it and schedule another")
-
-
-def _replacement(draft: Draft) -> Amendment:
-    return Amendment(
-        due_at=draft.due_at,
-        to=draft.to,
-        payload=draft.payload,
-        content_type=draft.content_type,
-        headers=draft.headers,
-        tags=draft.tags,
-        retry=draft.retry,
-        repeat=draft.repeat,
-        expires_ms=draft.expires_ms,
-        occurrence=1,
-        course=None,
-    )

@@ -25,6 +25,7 @@ from everbell.channels.queue import Lease
 from everbell.core.access import AccessKey
 from everbell.core.allotment import Allotment
 from everbell.core.amendment import Amendment
+from everbell.core.batch_item import BatchItem, ItemResult
 from everbell.core.cluster import Command, Policy
 from everbell.core.cluster.view import ClusterView
 from everbell.core.health import Health
@@ -70,6 +71,18 @@ class Allot(EngineRequest[Allotment | None], frozen=True):
 
     tag = "allot"
     count: int
+
+
+class ApplyItems(EngineRequest[Sequence[ItemResult]], frozen=True):
+    """Create, replace and cancel events, and answer for each item in turn. All items of an id go to one owner.
+
+    Items of one id take effect in order. After a failure that a retry may mend, later items of the id fail as well.
+    """
+
+    tag = "items"
+    for_peers = True
+    tenant: str
+    items: Sequence[BatchItem]
 
 
 class Get(ByEventId[Seen], frozen=True):

@@ -11,9 +11,10 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
+from everbell.core.batch_item import BatchItem
 from everbell.core.request import Ask
-from everbell.engine.requests import Schedule
-from everbell.errors import EverbellError, InvalidInput
+from everbell.engine.requests import ApplyItems, Schedule
+from everbell.errors import BeingDelivered, EverbellError, InvalidInput
 from everbell.kafka.record import Asked, KafkaRecord, PoisonRecord
 
 _log = logging.getLogger("everbell.kafka")
@@ -176,7 +177,7 @@ class Reading:
     ) -> list[tuple[Asked, EverbellError]]:
         results: Sequence[object]
         try:
-            results = await self._ask(Schedule(tenant, [one.draft for one in part]))
+            results = await self._apply(tenant, [one.item for one in part])
         except EverbellError as failed:
             results = [failed.as_value()] * len(part)
         refused: list[tuple[Asked, EverbellError]] = []
@@ -191,6 +192,12 @@ class Reading:
         self._tally.events += len(part) - wrong
         return refused
 
+    async def _apply(self, tenant: str, items: Sequence[BatchItem]) -> Sequence[object]:
+        if any(item.mode != "create" for item in items):
+            return await self._ask(ApplyItems(tenant, items))
+        # Events are scheduled faster than items are applied.
+        return await self._ask(Schedule(tenant, [item.draft for item in items if item.draft is not None]))
+
     async def _rest(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
@@ -200,5 +207,7 @@ class Reading:
 
 
 def _is_for_good(error: EverbellError) -> bool:
-    """Whether a retry cannot help: the event is invalid or conflicts with a stored one."""
-    return isinstance(error, InvalidInput) or error.status == 409
+    """Whether a retry cannot help: the event is invalid or conflicts with a stored one. An event that is being
+    delivered can be replaced later, unless that ends it.
+    """
+    return isinstance(error, InvalidInput) or (error.status == 409 and not isinstance(error, BeingDelivered))

@@ -2,7 +2,9 @@
 
 - The record's key is the ordering key of events that name none. A key that is not text is written in hex, `0x…`.
 - Headers may carry `everbell-tenant`, `everbell-id` and `traceparent`.
-- An event without an id gets one from the place of its record, so that reading the record again makes no duplicate.
+- `mode` says what to do: `create` (the default), `put` (create or replace) or `cancel`. Records of one partition take
+  effect in their order. A record that is read again is applied again.
+- A new event without an id gets one from the place of its record, so that reading the record again makes no duplicate.
 - `in` counts from the record's time, so that the due time does not depend on when the record is read.
 
 Each event of an array is accepted or refused by itself; a value that cannot be parsed is refused as a whole.
@@ -19,7 +21,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from everbell.clock import Clock
-from everbell.core.spec import Draft, EventSpec
+from everbell.core.batch_item import BatchItem, ItemSpec
 from everbell.core.tenant import Tenant, check_tenant_name
 from everbell.edge.batch_body import ReadItem, read_batch
 from everbell.edge.bodies import Body
@@ -37,7 +39,7 @@ _PER_TURN = 50
 
 IncomingHeaders = Sequence[tuple[str, bytes | None]]
 
-_parse = Body(EventSpec).parse
+_parse = Body(ItemSpec).parse
 _log = logging.getLogger("everbell.kafka")
 _array = msgspec.json.Decoder(list[Raw]).decode
 
@@ -69,10 +71,10 @@ class KafkaRecord(Struct, frozen=True):
 
 
 class Asked(Struct, frozen=True):
-    """An event in a record."""
+    """An item in a record: an event to create, replace or cancel."""
 
     tenant: str
-    draft: Draft
+    item: BatchItem
     record: KafkaRecord
     index: int | None
     """The event's index in an array."""
@@ -93,7 +95,7 @@ class PoisonRecord(Struct, frozen=True):
 
 
 class RecordReader:
-    """Turns records into drafts, under the policies of their tenants."""
+    """Turns records into items, under the policies of their tenants."""
 
     def __init__(self, topics: Sequence[KafkaTopic], edge: Edge, clock: Clock, value_bytes_max: int) -> None:
         self._tenants = {topic.name: topic.tenant for topic in topics}
@@ -119,13 +121,13 @@ class RecordReader:
                 first_id = event_id or f"kafka:{record.topic}:{record.partition}:{record.offset}"
                 return await self._read_array(record, batch, policy, f"{first_id}:", trace, now)
             spec = _parse(value)
-            if spec.id is None:
-                spec.id = event_id or f"kafka:{record.topic}:{record.partition}:{record.offset}"
-            elif event_id is not None and spec.id != event_id:
+            if event_id is not None and spec.id not in (None, event_id):
                 raise InvalidInput(f"differs from the header {ID_HEADER}; leave one of them out", "id")
-            if spec.key is None and record.key:
-                spec.key = _key(record.key)
-            return (Asked(tenant, self._edge.checked(spec, policy, now, trace), record, None),), ()
+            spec.id = spec.id or event_id
+            if record.key:
+                _put_key(spec, _key(record.key))
+            new_id = f"kafka:{record.topic}:{record.partition}:{record.offset}"
+            return (Asked(tenant, self._edge.item(spec, policy, now, trace, new_id), record, None),), ()
         except EverbellError as wrong:
             return (), (PoisonRecord(record, str(wrong)),)
         except Exception as unforeseen:
@@ -152,11 +154,10 @@ class RecordReader:
                 poison.append(PoisonRecord(record, str(spec), index))
                 continue
             try:
-                if spec.id is None:
-                    spec.id = f"{id_prefix}{index}"
-                if spec.key is None:
-                    spec.key = key
-                asked.append(Asked(policy.name, self._edge.checked(spec, policy, now, trace), record, index))
+                if key is not None:
+                    _put_key(spec, key)
+                item = self._edge.item(spec, policy, now, trace, f"{id_prefix}{index}")
+                asked.append(Asked(policy.name, item, record, index))
             except InvalidInput as wrong:
                 poison.append(PoisonRecord(record, str(wrong), index))
         return asked, poison
@@ -179,6 +180,12 @@ class RecordReader:
         if own is not None and named != own:
             raise InvalidInput(f"the topic {topic!r} is for the events of {own!r}, not of {named[:64]!r}", "tenant")
         return check_tenant_name(named)
+
+
+def _put_key(spec: ItemSpec, key: str) -> None:
+    """The record's key is that of an event without one. A cancel has none, unless the key is a part of the identity."""
+    if spec.key is None and (spec.mode != "cancel" or spec.at is not None):
+        spec.key = key
 
 
 def _text(headers: dict[str, bytes | None], name: str) -> str | None:

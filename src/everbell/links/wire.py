@@ -5,8 +5,8 @@
     [number, nil, [error class, message, field or seconds]]     it was refused
 
 The tag tells the class of the request, and so the types of its fields and of its answer. Nodes of the previous version
-read and write the same bytes. Where a value's fields differ from those bytes, it is packed: `_PackedAmend` and
-`_Scheduled`.
+read and write the same bytes. Where a value's fields differ from those bytes, it is packed: `_PackedAmend`,
+`_Scheduled` and `_Applied`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from msgspec import UNSET, Raw, Struct
 import everbell.engine.view_requests  # Its requests are in `CODECS`, too.
 import everbell.errors
 from everbell.core.amendment import Amendment
+from everbell.core.batch_item import ItemDone, ItemResult
 from everbell.core.event import Repeat
 from everbell.core.request import Request, answer_type, requests_of
 from everbell.core.retry import RetryPolicy
-from everbell.engine.requests import Amend, Schedule
+from everbell.engine.requests import Amend, ApplyItems, Schedule
 from everbell.engine.seen import DraftResult, Seen
 from everbell.errors import EverbellError, InvalidInput, Overloaded
 
@@ -121,6 +122,21 @@ class _Scheduled(Struct, array_like=True, frozen=True):
         return [result for result in results if result is not None]
 
 
+class _Applied(Struct, array_like=True, frozen=True):
+    """The results of many items: those that were applied, and by index the errors."""
+
+    done: list[ItemDone | None]
+    errors: dict[int, PackedError]
+
+    @classmethod
+    def pack(cls, results: Sequence[ItemResult]) -> _Applied:
+        errors = {index: pack_error(one) for index, one in enumerate(results) if isinstance(one, EverbellError)}
+        return cls([one if isinstance(one, ItemDone) else None for one in results], errors)
+
+    def unpack(self) -> Sequence[ItemResult]:
+        return [one or unpack_error(self.errors[index]) for index, one in enumerate(self.done)]
+
+
 class Codec(Struct, frozen=True):
     """How a request and its answer are written and read; `pack` converts values that are not sent field by field."""
 
@@ -148,6 +164,10 @@ def _codec_of(kind: type[Request[Any]]) -> Codec:
         read_results = msgspec.msgpack.Decoder(_Scheduled).decode
         read = msgspec.msgpack.Decoder(Schedule).decode
         return Codec(kind, read, lambda raw: read_results(raw).unpack(), None, _Scheduled.pack)
+    if kind is ApplyItems:
+        read_applied = msgspec.msgpack.Decoder(_Applied).decode
+        read_items = msgspec.msgpack.Decoder(ApplyItems).decode
+        return Codec(kind, read_items, lambda raw: read_applied(raw).unpack(), None, _Applied.pack)
     return Codec(kind, msgspec.msgpack.Decoder(kind).decode, msgspec.msgpack.Decoder(answer_type(kind)).decode)
 
 

@@ -276,6 +276,9 @@ class Store(Protocol):
     async def get(self, tenant: str, event_id: str) -> Event | Record | None:
         """The event, or the record of a finished one."""
 
+    async def get_many(self, tenant: str, event_ids: Sequence[str]) -> Sequence[Event | Record | None]:
+        """The same for many events at once, in the order of their ids."""
+
     async def find(self, filter: Filter, cursor: str | None, limit: int) -> Found:
         """Events that match: scheduled ones by position, then waiting ones by key; dead ones by the time of death;
         finished ones by the hour in which their record expires, the latest first.

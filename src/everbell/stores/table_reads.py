@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Protocol, TypeVar
 
 from everbell.core.event import Event, Record
 from everbell.core.ids import is_made, place_in
@@ -13,6 +13,8 @@ from everbell.stores.paging import AT_MAX
 from everbell.stores.rows import BadRow, read_event, read_record
 from everbell.stores.table_writes import IndexEntry, KnownIds, TablePlace, place_of
 from everbell.stores.write_path import EventName, Stored
+
+T = TypeVar("T")
 
 _LOOK_AGAIN_S = (0.01, 0.02, 0.04, 0.08)
 """The pauses before further looks at an event that seems to be moving."""
@@ -49,6 +51,40 @@ async def read_one(reader: TableReader, tenant: str, event_id: str) -> Event | R
             return None
         await asyncio.sleep(pause_s)
     return None
+
+
+async def read_many(reader: TableReader, tenant: str, event_ids: Sequence[str]) -> dict[str, Event | Record]:
+    """Events and records by their ids; unknown ids are missing.
+
+    Events where they are expected are read together. The others are moving or have ended, and are read one by one.
+    """
+    found: dict[str, Event | Record] = {}
+    homes: dict[str, TablePlace] = {}
+    for name in event_ids:
+        place = place_in(name)
+        if place is not None and place[0] <= AT_MAX:
+            homes[name] = ("E", (place[2], place[0], place[1]))
+    for name, body in zip(homes, await reader.bodies(list(homes.values())), strict=True):
+        event = None if body is None else _decoded(read_event, body, name)
+        if event is not None and (event.tenant, event.id) == (tenant, name):
+            found[name] = event
+    entries = await reader.entries([(tenant, name) for name in event_ids if name not in found])
+    for (_, name), (entry, body) in entries.items():
+        if body is not None:
+            found[name] = _decoded(read_record, body, name)[0] if entry[0] == "H" else _decoded(read_event, body, name)
+    for name in event_ids:
+        if name not in found and (is_made(name) or (tenant, name) in entries):
+            stored = await read_one(reader, tenant, name)
+            if stored is not None:
+                found[name] = stored
+    return found
+
+
+def _decoded(read: Callable[[bytes], T], body: bytes, event_id: str) -> T:
+    try:
+        return read(body)
+    except BadRow as bad:
+        raise StoreCorrupt(f"the row of event {event_id!r} cannot be decoded ({bad})") from bad
 
 
 async def _look(reader: TableReader, tenant: str, event_id: str) -> tuple[Stored | None, bool]:

@@ -165,6 +165,7 @@ class WritePath(Generic[L]):
         changes, layout = self.changes, self.layout
         tenant, tally = None, [0]
         ends: list[Finish] = []
+        ended: set[int] = set()  # The sequences of the guarded ones among them.
         given: list[Finish] = []
         for index in range(start, stop):
             change = changes[index]
@@ -173,11 +174,14 @@ class WritePath(Generic[L]):
                 break
             before, record = change.before, change.record
             if change.guarded or change.following is not None:
-                layout.end(ends)  # A guard has to see them.
-                ends = []
+                if before.sequence in ended or change.following is not None:
+                    layout.end(ends)  # A guard has to see them.
+                    ends = []
+                    ended.clear()
                 if change.guarded and not self._is_current(before):
                     self.refusals[index] = Refusal(None)
                     continue
+                ended.add(before.sequence)
             if record.tenant != tenant:
                 tenant = record.tenant
                 tally = self._tally(tenant)

@@ -24,7 +24,11 @@ SOON = {"in": "1h", "to": "queue:work"}
 
 TENANTS = Tenants(
     Tenant(limits=Limits(payload_bytes=1_000, batch_events=5, header_bytes=200)),
-    (Tenant("homely", to="queue:home"), Tenant("near", to="queue:near", limits=Limits(horizon_ms=60_000))),
+    (
+        Tenant("tasks", identity="key+at+id"),
+        Tenant("homely", to="queue:home"),
+        Tenant("near", to="queue:near", limits=Limits(horizon_ms=60_000)),
+    ),
 )
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from everbell.api import batches
 from everbell.api.batches import BatchApi
+from everbell.core.batch_item import ItemSpec
 from everbell.core.request import Handlers
-from everbell.core.spec import EventSpec
 from everbell.core.tenant import Tenants
 from everbell.edge import batch_body, decode_errors
 from everbell.edge.batch_body import NotPlain, read_batch, read_plain
@@ -29,6 +29,7 @@ from tests.turns import turns_beside
 from tests.unit.api.api_caller import EVENTS, SOON, Caller, called
 
 BATCH = f"{EVENTS}/batch"
+TASKS = "/v1/tenants/tasks/events"
 GOOD = msgspec.json.encode(SOON)
 LINES = "application/x-ndjson"
 BOMB = b'{"in": 1, "to": "queue:a", "payload": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"
@@ -196,7 +197,7 @@ def test_lines_are_read_in_order_wherever_they_are_cut(size: int) -> None:
     texts = [msgspec.json.encode({**SOON, "id": f"e{number}", "payload": "x" * size}) for number in range(12)]
     texts[5] = b"{"
     read = list(read_batch(b"\n".join(texts), 20))
-    assert [one.id if isinstance(one, EventSpec) else None for one in read] == [
+    assert [one.id if isinstance(one, ItemSpec) else None for one in read] == [
         None if number == 5 else f"e{number}" for number in range(12)
     ]
 
@@ -209,7 +210,7 @@ def test_plain_lines_are_read_as_all_others(size: int) -> None:
     pieces, read = list(read_plain(b"\n".join(texts))), read_batch(b"\n".join(texts), 12)
     assert b"".join(piece for piece, _ in pieces) == b"\n".join(texts)
     assert [(one.at, one.payload) for _, specs in pieces for one in specs] == [
-        (one.at, one.payload) for one in read if isinstance(one, EventSpec)
+        (one.at, one.payload) for one in read if isinstance(one, ItemSpec)
     ]
 
 
@@ -376,7 +377,7 @@ def test_an_unknown_outcome_of_one_event_is_that_of_the_batch() -> None:
 
 def test_reading_returns_each_event_or_its_error() -> None:
     read = list(read_batch(lines(SOON, b"{", {"a": 1}), 10))
-    assert [isinstance(one, EventSpec) for one in read] == [True, False, False]
+    assert [isinstance(one, ItemSpec) for one in read] == [True, False, False]
     assert all(isinstance(one, InvalidInput) for one in read[1:])
 
 
@@ -432,7 +433,70 @@ def test_other_tasks_run_while_costly_events_are_checked() -> None:
         cron = {**SOON, "repeat": {"cron": "1 2 * 3 SUNL", "tz": "Europe/Berlin"}}
         for event, turns_min in ((nested, 5), (cron, 3)):
             read = list(read_batch(msgspec.json.encode([event] * 20), 20))
-            _, turns = await turns_beside(api._drafts(read, "shop", None, None))
+            _, turns = await turns_beside(api._items(read, "shop", None, None))
             assert turns >= turns_min
+
+    called(test)
+
+
+def test_items_replace_and_cancel() -> None:
+    async def test(caller: Caller) -> None:
+        await caller.call("POST", BATCH, named("a", "b"))
+        items = [
+            {**SOON, "mode": "put", "id": "a", "payload": 2},
+            {**SOON, "mode": "put", "id": "new"},
+            {"mode": "cancel", "id": "b"},
+            {"mode": "cancel", "id": "nothing"},
+            {**SOON, "mode": "create", "id": "c"},
+        ]
+        answer = await caller.call("POST", BATCH, items)
+        assert answer.status == 201
+        assert answer.json == {
+            "accepted": 5,
+            "rejected": 0,
+            "ids": ["a", "new", "b", "nothing", "c"],
+            "errors": [],
+            "statuses": ["replaced", "created", "cancelled", "unknown", "created"],
+        }
+        assert (await caller.call("GET", f"{EVENTS}/a")).json["payload"] == 2
+        assert (await caller.call("GET", f"{EVENTS}/b")).json["status"] == "cancelled"
+
+    called(test)
+
+
+def test_wrong_items_spoil_only_themselves() -> None:
+    async def test(caller: Caller) -> None:
+        items = [
+            {**SOON, "mode": "put"},
+            {**SOON, "mode": "cancel", "id": "a"},
+            {"mode": "cancel"},
+            {**SOON, "mode": "upsert", "id": "a"},
+            {**SOON, "mode": "put", "id": "a"},
+        ]
+        answer = await caller.call("POST", BATCH, lines(*items))
+        assert answer.status == 207
+        assert answer.json["statuses"] == ["error"] * 4 + ["created"]
+        assert [error["field"] for error in answer.json["errors"]] == ["id", "mode", "id", "mode"]
+
+    called(test)
+
+
+def test_the_identity_of_a_tenant_may_be_key_time_and_id() -> None:
+    async def test(caller: Caller) -> None:
+        task = {"to": "queue:a", "at": "2040-01-01T00:00:00+01:00", "key": "order,17", "id": "retry"}
+        name = "order%2C17,2039-12-31T23:00:00.000Z,retry"
+        assert (await caller.call("POST", TASKS, task)).json["id"] == name
+        again = await caller.call("POST", TASKS, task)
+        assert (again.status, again.json["id"]) == (200, name)
+        later = {**task, "at": "2040-01-02T00:00:00+01:00"}
+        answer = await caller.call(
+            "POST", f"{TASKS}/batch", [{**task, "mode": "put", "payload": 1}, {**later, "mode": "put"}]
+        )
+        assert answer.json["statuses"] == ["replaced", "created"]
+        gone = {name: task[name] for name in ("key", "at", "id")}
+        answer = await caller.call("POST", f"{TASKS}/batch", [{**gone, "mode": "cancel"}, {"to": "queue:a", "in": 1}])
+        assert (answer.json["ids"][0], answer.json["statuses"]) == (name, ["cancelled", "created"])
+        refused = await caller.call("POST", TASKS, {"to": "queue:a", "in": 1, "id": "retry"})
+        assert (refused.status, refused.json["field"]) == (422, "id")
 
     called(test)

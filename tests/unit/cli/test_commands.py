@@ -194,7 +194,7 @@ def test_a_file_of_events_is_reported_line_by_line_in_json(play: Any, monkeypatc
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"in": "5s"}\nnonsense\n')))
     answer = Answer(201, {"accepted": 1, "rejected": 0, "ids": ["ev_1"], "errors": []})
     played = play(["schedule", "-", "--lines", "--json"], answer)
-    assert played.documents[0] == {"line": 1, "id": "ev_1"}
+    assert played.documents[0] == {"line": 1, "id": "ev_1", "status": "created"}
     assert played.documents[1]["line"] == 2
     assert played.code == 1
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from everbell.cli.event_lines import EventLines, SettledLine
+from everbell.client.answers import BatchResult, Rejection
 from everbell.errors import InvalidInput
 
 
@@ -28,19 +29,22 @@ def test_options_fill_in_missing_fields() -> None:
 def test_every_line_is_accounted_for_in_order() -> None:
     lines = lines_of('{}\n\nnonsense\n{}\n[1]\n{}\n"end"')
     assert len(list(lines)) == 3
-    first = list(lines.settle(["a", None], {1: "is odd"}))
+    first = list(lines.settle(BatchResult(["a", None], [Rejection(1, 422, "", "is odd")], ["created", "error"])))
     assert [(line.line, line.id) for line in first] == [(1, "a"), (3, None), (4, None), (5, None)]
     assert "is not JSON" in (first[1].reason or "")
     assert first[2].reason == "is odd"
     assert "is not an event" in (first[3].reason or "")
-    assert list(lines.settle(["b"], {})) == [SettledLine(6, "b"), SettledLine(7, None, first[3].reason)]
+    assert list(lines.settle(BatchResult(["b"], (), ["created"]))) == [
+        SettledLine(6, "b", None, "created"),
+        SettledLine(7, None, first[3].reason),
+    ]
     assert lines.settled == 7
 
 
 def test_lines_that_are_no_events_are_told_even_when_nothing_else_is() -> None:
     lines = lines_of("x\ny\n")
     assert list(lines) == []
-    assert [line.line for line in lines.settle([], {})] == [1, 2]
+    assert [line.line for line in lines.settle(BatchResult([]))] == [1, 2]
 
 
 def test_a_file_is_read_as_it_is_needed(tmp_path: Path) -> None:

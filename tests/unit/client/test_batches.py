@@ -117,5 +117,7 @@ def test_none_accepted_is_a_result_and_a_problem_is_not() -> None:
 
 
 def test_batches_add_up() -> None:
-    one, other = BatchResult(["a", None], [Rejection(1, 422)]), BatchResult(["b"])
-    assert together([one, other]) == BatchResult(["a", None, "b"], [Rejection(1, 422)])
+    one = BatchResult(["a", None], [Rejection(1, 422)], ["replaced", "error"])
+    other = BatchResult(["b"], (), ["unknown"])
+    whole = BatchResult(["a", None, "b"], [Rejection(1, 422)], ["replaced", "error", "unknown"])
+    assert together([one, other]) == whole

@@ -9,11 +9,23 @@ import pytest
 
 from everbell.cluster.router import MOVE_S
 from everbell.core.amendment import Amendment
+from everbell.core.batch_item import BatchItem, ItemDone
 from everbell.core.cluster import Drain, Group, Percentage, SetStrategy
 from everbell.core.event import Event
 from everbell.core.ids import partition_of
 from everbell.core.queue_view import WorkerInfo
-from everbell.engine.requests import Amend, Cancel, CancelMatching, CountEvents, Get, GetLine, Replace, Ring, Schedule
+from everbell.engine.requests import (
+    Amend,
+    ApplyItems,
+    Cancel,
+    CancelMatching,
+    CountEvents,
+    Get,
+    GetLine,
+    Replace,
+    Ring,
+    Schedule,
+)
 from everbell.engine.seen import Seen
 from everbell.engine.tally import SCHEDULED
 from everbell.engine.view_requests import GetPast, GetQueues, GetTargets, NoteWorker
@@ -74,6 +86,48 @@ def test_a_batch_goes_to_each_owner_once_and_comes_back_in_order() -> None:
         ids = await one.ask(Schedule("shop", drafts))
         assert ids == [f"id-{number}" for number in range(50)]
         assert sorted(one.peers.asked) == ["n2", "n3"]
+
+    in_town(scene)
+
+
+def test_items_of_a_batch_go_to_the_owners_of_their_events() -> None:
+    async def scene(town: Town) -> None:
+        one, two, _ = await town.grow("n1", "n2", "n3")
+        key = town.key_of("n2")
+        await scheduled(town, two, id="keyed", key=key)
+        made = await scheduled(town, two)
+        items = [
+            BatchItem("cancel", "keyed"),
+            BatchItem("cancel", made),
+            BatchItem("put", "new", town.draft("new", HOUR, id="new", key=key)),
+            BatchItem("cancel", "new"),
+            BatchItem("cancel", "nothing"),
+            *(BatchItem("put", f"id-{number}", town.draft("x", HOUR, id=f"id-{number}")) for number in range(30)),
+        ]
+        results = await one.ask(ApplyItems("shop", items))
+        statuses = [result.status for result in results if isinstance(result, ItemDone)]
+        assert statuses == ["cancelled", "cancelled", "created", "cancelled", "unknown", *["created"] * 30]
+        assert sorted(one.peers.asked) == ["n2", "n3"]
+        again = await one.ask(ApplyItems("shop", items[5:]))
+        assert {result.status for result in again if isinstance(result, ItemDone)} == {"replaced"}
+
+    in_town(scene)
+
+
+def test_items_of_one_id_keep_their_order_while_a_partition_moves() -> None:
+    async def scene(town: Town) -> None:
+        one, two = await town.grow("n1", "n2")
+        key = town.key_of("n2")
+        await scheduled(town, two, id="a", key=key)
+        one.node.append(Drain("n2"))
+        for number in range(40):
+            items = [BatchItem("put", "a", town.draft(f"{number}-{turn}", HOUR, id="a", key=key)) for turn in range(3)]
+            results = await one.ask(ApplyItems("shop", items))
+            assert [result.status for result in results if isinstance(result, ItemDone)] == ["replaced"] * 3
+            assert (await stored(town, "a")).payload == f"{number}-2".encode()
+            await asyncio.sleep(0.02)
+        assert town.owner_of((await stored(town, "a")).partition) == "n1"
+        assert (await stored(town, "a")).version == 121
 
     in_town(scene)
 

@@ -6,8 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from everbell.core.amendment import Amendment, amended
+from everbell.core.batch_item import put_over
 from everbell.core.event import Attempt, Course, Event, Misfire, Repeat, is_paused, status_of
 from everbell.core.recurrence import following, ring_at
+from everbell.core.spec import Draft
 from everbell.core.time import HOUR_MS, INSTANT_MAX, MINUTE_MS
 from everbell.errors import Conflict, InvalidInput
 
@@ -86,7 +88,9 @@ def test_other_changes_do_not_end_a_pause_but_ringing_goes_through_it() -> None:
 
 def test_to_replace_an_event_ends_its_pause() -> None:
     paused = amended(HOURLY, Amendment(paused=True), DUE_AT)
-    assert not is_paused(amended(paused, Amendment(due_at=DUE_AT, occurrence=1, course=None), DUE_AT))
+    again = put_over(paused, Draft(DUE_AT, "queue:other", b"2", repeat=HOURLY.repeat))
+    assert not is_paused(again)
+    assert (again.version, again.to, again.payload, again.course) == (3, "queue:other", b"2", None)
 
 
 def test_an_event_resumed_in_time_is_unchanged() -> None:

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from everbell.core.batch_item import BatchItem, ItemDone
 from everbell.core.request import Handlers
 from everbell.core.spec import Draft
-from everbell.engine.requests import Schedule
-from everbell.errors import Conflict, EverbellError, OutcomeUnknown, StoreUnavailable, Throttled
+from everbell.engine.requests import ApplyItems, Schedule
+from everbell.errors import BeingDelivered, Conflict, EverbellError, OutcomeUnknown, StoreUnavailable, Throttled
 from everbell.kafka.reading import RECORDS_MAX, Reading, Tally
 from everbell.kafka.record import Asked, KafkaRecord, PoisonRecord
 from everbell.testing import VirtualClock, run_virtual
@@ -38,6 +39,17 @@ class Engine:
             results.append(refused or draft.id or "")
         return results
 
+    async def apply(self, request: ApplyItems) -> list[ItemDone | EverbellError]:
+        await asyncio.sleep(0.01)
+        results: list[ItemDone | EverbellError] = []
+        for item in request.items:
+            assert item.id is not None
+            refused = None if item.draft is None else self.answer(item.draft)
+            if refused is None:
+                self.stored.append(f"{item.mode} {item.id}")
+            results.append(refused or ItemDone(item.id, "replaced"))
+        return results
+
 
 class Stage:
     def __init__(self) -> None:
@@ -48,7 +60,7 @@ class Stage:
         self.tally = Tally()
         self.can_bury = asyncio.Event()
         self.can_bury.set()
-        ask = Handlers(Schedule.by(self.engine.schedule)).ask
+        ask = Handlers(Schedule.by(self.engine.schedule), ApplyItems.by(self.engine.apply)).ask
         self.reading = Reading(ask, read, self._bury, self.tally, self.done.append, self.pauses.append)
 
     async def _bury(self, poisons: Sequence[PoisonRecord]) -> None:
@@ -68,12 +80,18 @@ def record(offset: int, value: str) -> KafkaRecord:
 
 
 async def read(record: KafkaRecord) -> tuple[Sequence[Asked], Sequence[PoisonRecord]]:
-    """A record asks for an event of its name, in the tenant before the slash; `!` is poison."""
+    """A record asks for an event of its name, in the tenant before the slash; `!` is poison, `=` replaces the
+    event, and `-` cancels it."""
     value = (record.value or b"").decode()
     if value == "!":
         return (), (PoisonRecord(record, "poison"),)
     tenant, _, name = value.rpartition("/")
-    return (Asked(tenant or "shop", Draft(0, "queue:a", b"", name), record, None),), ()
+    if name.startswith("-"):
+        return (Asked(tenant or "shop", BatchItem("cancel", name[1:]), record, None),), ()
+    if name.startswith("="):
+        draft = Draft(0, "queue:a", b"", name[1:])
+        return (Asked(tenant or "shop", BatchItem("put", name[1:], draft), record, None),), ()
+    return (Asked(tenant or "shop", BatchItem("create", name, Draft(0, "queue:a", b"", name)), record, None),), ()
 
 
 def play(scene: Callable[[Stage], Awaitable[None]]) -> None:
@@ -84,6 +102,30 @@ def play(scene: Callable[[Stage], Awaitable[None]]) -> None:
         assert stage.tally.waiting_bytes == 0
 
     run_virtual(main)
+
+
+def test_records_that_replace_and_cancel_are_applied_in_order() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.add("=a", "b", "-a")
+        await asyncio.sleep(1)
+        assert stage.engine.stored == ["put a", "create b", "cancel a"]
+        assert stage.done == [3]
+
+    play(scene)
+
+
+def test_an_event_that_is_being_delivered_is_replaced_later() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.engine.answer = lambda draft: BeingDelivered("a moment")
+        stage.add("=a")
+        await asyncio.sleep(1)
+        assert (stage.done, stage.buried) == ([], [])
+        stage.engine.answer = lambda draft: Conflict("the event is already delivered")
+        await asyncio.sleep(5)
+        assert [poison.reason for poison in stage.buried] == ["the event is already delivered"]
+        assert stage.done == [1]
+
+    play(scene)
 
 
 def test_records_are_done_when_they_are_stored() -> None:

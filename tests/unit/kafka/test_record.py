@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everbell.core.batch_item import BatchItem
+from everbell.core.spec import Draft
 from everbell.core.tenant import Limits, Tenant, Tenants
 from everbell.core.time import MINUTE_MS
 from everbell.edge.drafting import Edge
@@ -70,6 +72,11 @@ def one(record: KafkaRecord) -> Asked:
     return event
 
 
+def draft_of(asked: Asked) -> Draft:
+    assert asked.item.draft is not None
+    return asked.item.draft
+
+
 def poison(record: KafkaRecord, **options: int) -> PoisonRecord:
     events, poisons = read(record, reader(**options))
     (only,) = poisons
@@ -80,19 +87,19 @@ def poison(record: KafkaRecord, **options: int) -> PoisonRecord:
 def test_a_record_is_an_event_of_the_http_api() -> None:
     found = one(record(event(id="o-1", key="k", payload={"a": [1]}, tags=["x"])))
 
-    assert (found.tenant, found.draft.id, found.draft.key) == ("default", "o-1", "k")
-    assert (found.draft.to, found.draft.payload, found.draft.tags) == ("queue:work", b'{"a": [1]}', ("x",))
+    assert (found.tenant, draft_of(found).id, draft_of(found).key) == ("default", "o-1", "k")
+    assert (draft_of(found).to, draft_of(found).payload, draft_of(found).tags) == ("queue:work", b'{"a": [1]}', ("x",))
 
 
 def test_an_event_without_an_id_gets_one_from_the_place_of_its_record() -> None:
-    assert one(record(event())).draft.id == "kafka:any:3:1234"
-    assert one(record(event(), everbell_id="own")).draft.id == "own"
-    assert one(record(event(id="own"), everbell_id="own")).draft.id == "own"
+    assert draft_of(one(record(event()))).id == "kafka:any:3:1234"
+    assert draft_of(one(record(event(), everbell_id="own"))).id == "own"
+    assert draft_of(one(record(event(id="own"), everbell_id="own"))).id == "own"
 
     batch = asked(record([event(), event(id="own"), event()]))
-    assert [each.draft.id for each in batch] == ["kafka:any:3:1234:0", "own", "kafka:any:3:1234:2"]
+    assert [draft_of(each).id for each in batch] == ["kafka:any:3:1234:0", "own", "kafka:any:3:1234:2"]
     batch = asked(record([event(), event()], everbell_id="o"))
-    assert [each.draft.id for each in batch] == ["o:0", "o:1"]
+    assert [draft_of(each).id for each in batch] == ["o:0", "o:1"]
 
 
 @pytest.mark.parametrize(
@@ -108,8 +115,23 @@ def test_an_event_without_an_id_gets_one_from_the_place_of_its_record() -> None:
     ],
 )
 def test_the_key_of_a_record_is_the_key_of_events_that_name_none(key: bytes | None, meant: str | None) -> None:
-    assert one(record(event(), key=key)).draft.key == meant
-    assert one(record(event(key="own"), key=key)).draft.key == "own"
+    assert draft_of(one(record(event(), key=key))).key == meant
+    assert draft_of(one(record(event(key="own"), key=key))).key == "own"
+
+
+def test_a_record_may_replace_or_cancel_an_event() -> None:
+    put = one(record(event(mode="put", id="o-1"), key=b"k"))
+    assert (put.item.mode, put.item.id, draft_of(put).key) == ("put", "o-1", "k")
+    assert one(record({"mode": "cancel", "id": "o-1"}, key=b"k")).item == BatchItem("cancel", "o-1")
+    assert one(record({"mode": "cancel"}, key=b"k", everbell_id="o-1")).item == BatchItem("cancel", "o-1")
+    batch = asked(record([event(mode="put", id="a"), {"mode": "cancel", "id": "a"}, event()], key=b"k"))
+    assert [(each.item.mode, each.item.id) for each in batch] == [
+        ("put", "a"),
+        ("cancel", "a"),
+        ("create", "kafka:any:3:1234:2"),
+    ]
+    assert "is needed to put" in poison(record(event(mode="put"))).reason
+    assert "is needed to cancel" in poison(record({"mode": "cancel"})).reason
 
 
 def test_the_tenant_is_the_topic_s_or_the_header_s_or_the_default() -> None:
@@ -120,17 +142,17 @@ def test_the_tenant_is_the_topic_s_or_the_header_s_or_the_default() -> None:
 
 
 def test_a_duration_counts_from_the_time_of_the_record_not_from_when_it_is_read() -> None:
-    assert one(record(event(**{"in": "1m"}))).draft.due_at == WRITTEN_AT + MINUTE_MS
+    assert draft_of(one(record(event(**{"in": "1m"})))).due_at == WRITTEN_AT + MINUTE_MS
 
 
 def test_a_record_from_the_future_or_without_a_time_counts_from_now() -> None:
-    assert one(record(event(**{"in": "1m"}), at=NOW + 5_000)).draft.due_at == NOW + MINUTE_MS
-    assert one(record(event(**{"in": "1m"}), at=0)).draft.due_at == NOW + MINUTE_MS
+    assert draft_of(one(record(event(**{"in": "1m"}), at=NOW + 5_000))).due_at == NOW + MINUTE_MS
+    assert draft_of(one(record(event(**{"in": "1m"}), at=0))).due_at == NOW + MINUTE_MS
 
 
 def test_a_trace_in_the_headers_is_taken_along_and_a_wrong_one_is_not() -> None:
-    assert one(record(event(), traceparent=TRACE)).draft.traceparent == TRACE
-    assert one(record(event(), traceparent="nonsense")).draft.traceparent is None
+    assert draft_of(one(record(event(), traceparent=TRACE))).traceparent == TRACE
+    assert draft_of(one(record(event(), traceparent="nonsense"))).traceparent is None
 
 
 @pytest.mark.parametrize(
@@ -181,7 +203,7 @@ def test_a_record_with_an_unforeseen_error_is_poison_too(
 def test_only_invalid_events_of_an_array_are_poison_and_are_kept_unchanged() -> None:
     events, poisons = read(record(b'[{"to":"queue:a","in":0}, {"to" : "nix", "in":0}, 17]'))
 
-    assert [each.draft.to for each in events] == ["queue:a"]
+    assert [draft_of(each).to for each in events] == ["queue:a"]
     assert [(each.index, each.value) for each in poisons] == [(1, b'{"to" : "nix", "in":0}'), (2, b"17")]
     assert "is not a target" in poisons[0].reason
 
@@ -213,7 +235,7 @@ def test_a_record_read_again_yields_the_same_events(elements: list[object], is_a
 
     assert first == again
     assert len(first[0]) + len(first[1]) == (len(elements) if is_array else 1)
-    ids = [each.draft.id for each in first[0]]
+    ids = [draft_of(each).id for each in first[0]]
     assert len(set(ids)) == len(ids)
 
 

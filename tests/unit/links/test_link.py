@@ -17,6 +17,7 @@ from everbell.channels.queue import Lease
 from everbell.core.access import AccessKey
 from everbell.core.allotment import Allotment
 from everbell.core.amendment import Amendment
+from everbell.core.batch_item import BatchItem, ItemDone
 from everbell.core.cluster import Drain, Placement, Policy, Value
 from everbell.core.cluster.view import view_of
 from everbell.core.event import Event, Record, Repeat
@@ -36,6 +37,7 @@ from everbell.engine.requests import (
     Acknowledge,
     Allot,
     Amend,
+    ApplyItems,
     Cancel,
     CancelMatching,
     CountEvents,
@@ -105,6 +107,10 @@ PREPARED, _ = RocksdbRowMaker().make("shop", SimpleBatch([5, 7], ["queue:q"] * 2
 EXAMPLES: list[tuple[Request[Any], Any]] = [
     (Schedule("shop", [DRAFT, DRAFT, DRAFT]), ["a", SEEN, CONFLICT]),
     (Schedule("shop", PREPARED), []),
+    (
+        ApplyItems("shop", [BatchItem("put", "a", DRAFT), BatchItem("cancel", "b"), BatchItem("create", None, DRAFT)]),
+        [ItemDone("a", "replaced"), ItemDone("b", "unknown"), CONFLICT],
+    ),
     (Allot(64), Allotment(17, 64, (0, 3), "memory")),
     (Get("shop", "order-17"), ENDED),
     (Find(FILTER, "cursor", 10), ([SEEN, ENDED], "next")),

@@ -24,8 +24,8 @@ from everbell.errors import EverbellError, InvalidInput, NotOwner
 from everbell.links.wire import CODECS, NOTHING, Answer, RequestFrame, pack_error, unpack_error
 from tests.unit.links.test_link import ENDED, EXAMPLES, SEEN
 
-NEWER = {"queues", "targets", "past"}
-"""The requests that the previous version does not know. Its nodes refuse them, and count as nodes without an answer."""
+NEWER = {"queues", "targets", "past", "items"}
+"""The requests that the previous version does not know. Its nodes refuse them, and have done nothing."""
 FRAMES: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("peer_frames.json").read_text())
 _ALL_FIELDS = Amendment(
     due_at=7,

@@ -42,7 +42,7 @@ from everbell.stores.cassandra.upkeep import Sweep, bury, claim, taken_ids
 from everbell.stores.fence_checks import check_claim, partitions_of
 from everbell.stores.port import Add, Change, Counts, Filter, Found, Move, Page, Poison, Refusal
 from everbell.stores.rows import StatusCounts, added
-from everbell.stores.table_reads import known_ids, read_one, stored_events
+from everbell.stores.table_reads import known_ids, read_many, read_one, stored_events
 from everbell.stores.table_writes import TableWrites
 from everbell.stores.write_path import EventName, WritePath, given_names, guarded_events
 
@@ -289,6 +289,10 @@ class CassandraStore:
 
     async def get(self, tenant: str, event_id: str) -> Event | Record | None:
         return await read_one(CassandraReader(self._link, self._level(tenant)), tenant, event_id)
+
+    async def get_many(self, tenant: str, event_ids: Sequence[str]) -> list[Event | Record | None]:
+        found = await read_many(CassandraReader(self._link, self._level(tenant)), tenant, event_ids)
+        return [found.get(event_id) for event_id in event_ids]
 
     async def find(self, filter: Filter, cursor: str | None, limit: int) -> Found:
         return await CassandraSearch(self._link, self.partitions, filter, self._level(filter.tenant)).run(cursor, limit)

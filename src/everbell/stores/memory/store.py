@@ -90,6 +90,9 @@ class MemoryStore:
     async def get(self, tenant: str, event_id: str) -> Event | Record | None:
         return self._shelves.get(tenant, event_id)
 
+    async def get_many(self, tenant: str, event_ids: Sequence[str]) -> list[Event | Record | None]:
+        return [self._shelves.get(tenant, event_id) for event_id in event_ids]
+
     async def find(self, filter: Filter, cursor: str | None, limit: int) -> Found:
         return await search(self._shelves, filter, cursor, limit)
 

@@ -14,7 +14,7 @@ from everbell.stores.paging import AT_MAX, LEFT_OUT_PER_EVENT, first_after, page
 from everbell.stores.port import Page
 from everbell.stores.postgres.connection import Connection
 from everbell.stores.rows import HEAD_BYTES, head_of_stem
-from everbell.stores.table_reads import read_one
+from everbell.stores.table_reads import read_many, read_one
 from everbell.stores.table_writes import IndexEntry, TableLetter, TablePlace
 from everbell.stores.write_path import EventName
 
@@ -158,6 +158,11 @@ class PostgresReader:
     async def one(self, tenant: str, event_id: str) -> Event | Record | None:
         # No name contains a zero byte, and the server refuses to look for one.
         return None if "\0" in tenant + event_id else await read_one(self, tenant, event_id)
+
+    async def many(self, tenant: str, event_ids: Sequence[str]) -> list[Event | Record | None]:
+        names = [event_id for event_id in event_ids if "\0" not in tenant + event_id]
+        found = await read_many(self, tenant, names)
+        return [found.get(event_id) for event_id in event_ids]
 
     async def bodies(self, places: Sequence[TablePlace]) -> Sequence[bytes | None]:
         keys: dict[TableLetter, list[Any]] = {}

@@ -145,6 +145,9 @@ class PostgresStore:
     async def get(self, tenant: str, event_id: str) -> Event | Record | None:
         return await self._readers.ask(lambda link: PostgresReader(link).one(tenant, event_id))
 
+    async def get_many(self, tenant: str, event_ids: Sequence[str]) -> list[Event | Record | None]:
+        return await self._readers.ask(lambda link: PostgresReader(link).many(tenant, event_ids))
+
     async def find(self, filter: Filter, cursor: str | None, limit: int) -> Found:
         return await self._readers.ask(lambda link: PostgresSearch(link, self.partitions, filter).run(cursor, limit))
 

@@ -95,16 +95,36 @@ def read_one(db: Rdict, tenant: str, event_id: str, hours: Collection[int]) -> E
             _at_home(db, tenant, event_id) or _indexed(db, tenant, event_id) or _finished(db, tenant, event_id, hours)
         )
     except BadRow as bad:
-        raise StoreCorrupt(f"the row of event {event_id!r} cannot be decoded ({bad})") from bad
+        raise _corrupt(event_id, bad) from bad
+
+
+def read_many(db: Rdict, tenant: str, event_ids: Sequence[str], hours: Collection[int]) -> list[Event | Record | None]:
+    """The same for many ids. Client-given ids are looked up together."""
+    given = [event_id for event_id in event_ids if not is_made(event_id)]
+    entries = get_many(db, [keys.index_key(tenant, event_id) for event_id in given])
+    places = {event_id: place for event_id, place in zip(given, entries, strict=True) if place is not None}
+    found: dict[str, Event | Record | None] = dict.fromkeys(given)
+    for (event_id, place), row in zip(places.items(), get_many(db, list(places.values())), strict=True):
+        try:
+            found[event_id] = None if row is None else _read_row(place, row)
+        except BadRow as bad:
+            raise _corrupt(event_id, bad) from bad
+    return [found[name] if name in found else read_one(db, tenant, name, hours) for name in event_ids]
+
+
+def _read_row(place: bytes, row: bytes) -> Event | Record:
+    stored = read_stored(place, row)
+    return stored[0] if isinstance(stored, tuple) else stored
+
+
+def _corrupt(event_id: str, bad: BadRow) -> StoreCorrupt:
+    return StoreCorrupt(f"the row of event {event_id!r} cannot be decoded ({bad})")
 
 
 def _indexed(db: Rdict, tenant: str, event_id: str) -> Event | Record | None:
     key = db.get(keys.index_key(tenant, event_id))
     row = None if key is None else db.get(key)
-    if key is None or row is None:
-        return None
-    stored = read_stored(key, row)
-    return stored[0] if isinstance(stored, tuple) else stored
+    return None if key is None or row is None else _read_row(key, row)
 
 
 def _at_home(db: Rdict, tenant: str, event_id: str) -> Event | None:

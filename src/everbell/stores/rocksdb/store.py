@@ -32,7 +32,7 @@ from everbell.stores.rocksdb.access import open_database, reading, scan, store_e
 from everbell.stores.rocksdb.directory import Marker, claim, copy_log, free_bytes, log_bytes, mark, settle, sync_above
 from everbell.stores.rocksdb.find import RocksdbSearch
 from everbell.stores.rocksdb.fronts import Fronts
-from everbell.stores.rocksdb.reads import read_blocked, read_heads, read_line, read_one, read_page
+from everbell.stores.rocksdb.reads import read_blocked, read_heads, read_line, read_many, read_one, read_page
 from everbell.stores.rocksdb.row_maker import RocksdbRowMaker
 from everbell.stores.rocksdb.rows import (
     NUMBER_BYTES,
@@ -146,7 +146,7 @@ class RocksdbStore:
             self._check_room(changes)
             with reading:
                 self._fronts.advance(self._db)
-                writes = RocksdbWrites(self._db, self._counts, self._last_sequence, self._fronts)
+                writes = RocksdbWrites(self._db, self._counts, self._last_sequence, self._fronts, changes)
                 path = WritePath(changes, writes)
                 await path.run()
             if len(path.refusals) < len(changes):
@@ -184,6 +184,10 @@ class RocksdbStore:
     async def get(self, tenant: str, event_id: str) -> Event | Record | None:
         with reading:
             return read_one(self._db, tenant, event_id, self._hours)
+
+    async def get_many(self, tenant: str, event_ids: Sequence[str]) -> list[Event | Record | None]:
+        with reading:
+            return read_many(self._db, tenant, event_ids, self._hours)
 
     async def find(self, filter: Filter, cursor: str | None, limit: int) -> Found:
         self._searches += 1

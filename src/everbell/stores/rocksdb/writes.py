@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 from rocksdict import Rdict, WriteBatch
 
 from everbell.core.event import Event
-from everbell.stores.port import Finish, PreparedRows
+from everbell.stores.port import Change, Finish, PreparedRows
 from everbell.stores.rocksdb import keys
-from everbell.stores.rocksdb.access import present
+from everbell.stores.rocksdb.access import get_many, present
 from everbell.stores.rocksdb.fronts import Fronts
 from everbell.stores.rocksdb.rows import counts_row, number_row
 from everbell.stores.rows import (
@@ -28,7 +28,7 @@ from everbell.stores.rows import (
     record_head,
     record_row,
 )
-from everbell.stores.write_path import EventName, Stored
+from everbell.stores.write_path import EventName, Stored, guarded_events
 
 RANGE_MIN = 32
 """At least this many events that follow each other are deleted as one range. The next reader sorts all ranges of the
@@ -43,7 +43,17 @@ _Span = tuple[int, int, int, int]
 class RocksdbWrites:
     """The `Layout` of RocksDB."""
 
-    def __init__(self, db: Rdict, counts: Mapping[str, StatusCounts], last_sequence: int, fronts: Fronts) -> None:
+    def __init__(
+        self,
+        db: Rdict,
+        counts: Mapping[str, StatusCounts],
+        last_sequence: int,
+        fronts: Fronts,
+        changes: Sequence[Change] = (),
+    ) -> None:
+        self._changes = changes
+        # The rows that guards look at, as they were stored before this apply; None until the first guard.
+        self._guarded: dict[bytes, bytes | None] | None = None
         self.counts: dict[str, StatusCounts] = {}  # The apply adds these to the stored counts.
         self.last_sequence = last_sequence
         self.hours: set[int] = set()  # The hours in which the new records expire.
@@ -184,6 +194,8 @@ class RocksdbWrites:
         """A row as it will be after the changes so far."""
         if key in self._rows:
             return self._rows[key]
+        if self._guarded is not None and key in self._guarded:
+            return self._guarded[key]
         row: bytes | None = self._db.get(key)
         return row
 
@@ -191,6 +203,10 @@ class RocksdbWrites:
         for ends in self._ends:
             self._ended.update(change.before.sequence for change in ends)
         self._ends.clear()
+        if self._guarded is None:
+            # One lookup of all rows is much cheaper than one for each.
+            places = [keys.event_key(named) for named in guarded_events(self._changes)]
+            self._guarded = dict(zip(places, get_many(self._db, places), strict=True))
         row = None if event.sequence in self._ended else self._row(keys.event_key(event))
         try:
             return None if row is None else read_event(row)

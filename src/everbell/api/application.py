@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from everbell.api.access_keys import KeysApi
 from everbell.api.audit import AuditLog
-from everbell.api.authorizer import Authorizer
+from everbell.api.authorizer import NOBODY, Authorizer
 from everbell.api.batches import BatchApi
 from everbell.api.cluster import ClusterApi
 from everbell.api.dead import DeadApi
@@ -65,8 +65,11 @@ TAGS = {resource.tag: resource.__doc__ or "" for resource in RESOURCES}
 
 _PATHS_KEPT = 1_024
 
-_Matches = dict[str, tuple[Handle, tuple[str, ...], Access, str | None, Route]]
-"""By method: the handler, the parameters in the path, the access required, the tenant in the path, and the route."""
+_Match = tuple[Handle, tuple[str, ...], Access, str | None, Route]
+"""The handler, the parameters in the path, the access required, the tenant in the path, and the route."""
+
+_Matches = dict[str, _Match]
+"""By method."""
 
 
 class Api:
@@ -126,21 +129,34 @@ class Api:
     def __call__(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
         """The response to a request, or a future of it."""
         try:
-            matches = self._match(request.raw_path)
-            match = matches.get(request.method)
-            if match is None:
-                raise WrongMethod(request.method, ", ".join(sorted(matches)))
-            handle, parameters, access, tenant, route = match
-            try:
-                request.who = self._authorizer.admit(request, access, tenant)
-            except Forbidden as refused:
-                self._note_refusal(refused, route, request, parameters)
-                raise
+            handle, parameters, access, tenant, _ = self._admitted(request)
             if access == "work":
                 request.is_void = partial(self._authorizer.shuts_out, request, access, tenant)
             return handle(request, *parameters)
         except EverbellError as error:
             return problem_of(error)
+
+    def screen(self, request: HttpRequest) -> HttpResponse | str:
+        """Judge a request before its body has come: the answer to a refused one, else the id of its access key."""
+        try:
+            self._admitted(request)
+        except EverbellError as error:
+            return problem_of(error)
+        return "" if request.who == NOBODY else request.who
+
+    def _admitted(self, request: HttpRequest) -> _Match:
+        """Find the handler of a request that is allowed."""
+        matches = self._match(request.raw_path)
+        match = matches.get(request.method)
+        if match is None:
+            raise WrongMethod(request.method, ", ".join(sorted(matches)))
+        _, parameters, access, tenant, route = match
+        try:
+            request.who = self._authorizer.admit(request, access, tenant)
+        except Forbidden as refused:
+            self._note_refusal(refused, route, request, parameters)
+            raise
+        return match
 
     @cached_property
     def document(self) -> dict[str, Any]:

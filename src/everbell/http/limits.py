@@ -11,6 +11,7 @@ class ServerLimits:
 
     body_bytes_max: int = 16 * 1024 * 1024  # 413
     bodies_bytes_max: int = 128 * 1024 * 1024  # 503; the bodies of all requests in flight, over all connections
+    unsent_bytes_max: int = 64 * 1024 * 1024  # no status: the connection is closed whose client has read least lately
     header_bytes_max: int = 16 * 1024  # 431; all headers of a request together
     request_line_bytes_max: int = 8 * 1024  # 414; the request target
     read_timeout_s: float = 30.0  # 408; from the first byte of a request to its last, and to take an answer
@@ -23,5 +24,6 @@ class ServerLimits:
         for field in fields(self):
             if getattr(self, field.name) <= 0:
                 raise ValueError(f"{field.name} must be more than 0")
-        if self.bodies_bytes_max < self.body_bytes_max:
-            raise ValueError("bodies_bytes_max must leave room for a body of body_bytes_max")
+        if self.bodies_bytes_max < 2 * self.body_bytes_max:
+            # A connection may hold as much as is still free.
+            raise ValueError("bodies_bytes_max must be at least twice body_bytes_max")

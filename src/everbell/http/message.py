@@ -19,6 +19,8 @@ from urllib.parse import parse_qs, unquote_to_bytes, urlsplit
 
 import msgspec
 
+from everbell.http.body_budget import BodyClaim
+
 CLOSE = b"connection: close\r\n"
 KEEP_ALIVE = b"connection: keep-alive\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -54,6 +56,7 @@ class HttpRequest:
         "_fields",
         "_query_text",
         "body",
+        "claim",
         "headers",
         "is_void",
         "method",
@@ -86,6 +89,7 @@ class HttpRequest:
         self.who = ""  # The id of its access key; the authorizer sets it.
         self.is_void: Callable[[], bool] | None = None  # Whether its key was revoked since; for long polls.
         self.subject = ""  # The subject in the audit log, where the path does not name it.
+        self.claim: BodyClaim | None = None  # The body's place in the memory of the server.
         self._client = client
         self._fields: dict[str, list[str]] | None = None
 
@@ -127,6 +131,10 @@ LATER = HttpResponse(503)
 """A handler returns this very object to be called again when all earlier requests of the connection are answered."""
 
 HttpHandler = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
+
+
+Screen = Callable[[HttpRequest], HttpResponse | str]
+"""Judges a request whose body has not come yet: a refusal, or the access key that it shows (empty: none)."""
 
 
 def problem(status: int, detail: str) -> HttpResponse:

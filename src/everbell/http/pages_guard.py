@@ -12,7 +12,7 @@ from functools import lru_cache
 from ipaddress import ip_address
 
 from everbell.errors import EverbellError
-from everbell.http.message import HttpHandler, HttpRequest, HttpResponse
+from everbell.http.message import HttpHandler, HttpRequest, HttpResponse, Screen
 from everbell.http.problem import problem_of
 
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
@@ -34,6 +34,14 @@ class PagesGuard:
         self._on_loopback = on_loopback
 
     def __call__(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
+        return self.refusal(request) or self._handler(request)
+
+    def screening(self, screen: Screen) -> Screen:
+        """Judge requests before their bodies have come, first by these rules and then by `screen`."""
+        return lambda request: self.refusal(request) or screen(request)
+
+    def refusal(self, request: HttpRequest) -> HttpResponse | None:
+        """The refusal of a foreign page's request."""
         headers = request.headers
         host = headers.get("host", "")
         if self._on_loopback and not is_this_machine(host):
@@ -47,7 +55,7 @@ class PagesGuard:
                 "sec-fetch-site"
             ) == "cross-site":
                 return problem_of(ForeignPage(f"a page of {origin or 'another site'} may not do this"))
-        return self._handler(request)
+        return None
 
 
 @lru_cache(maxsize=256)

@@ -15,13 +15,13 @@ from collections.abc import Callable
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from everbell.http.body_budget import BodyBudget
+from everbell.http.body_budget import BodyBudget, BodyClaim, BodyHolder
 from everbell.http.head_cache import HeadCache, ParsedHead
 from everbell.http.limits import ServerLimits
-from everbell.http.message import CLOSE, KEEP_ALIVE, HttpRequest, RequestSource
+from everbell.http.message import CLOSE, KEEP_ALIVE, HttpRequest, HttpResponse, RequestSource, Screen
 
 Deliver = Callable[[HttpRequest, bytes], None]
-"""Takes a request, and gives its body back to the `BodyBudget` when the request is answered."""
+"""Takes a request, and gives up its claim on the `BodyBudget` when the request is answered."""
 
 # The request line without its target, and white space that a client may put around header values.
 _HEAD_SLACK_BYTES = 256
@@ -38,10 +38,12 @@ _NAMES = {spelt.encode(): name for name in _COMMON_NAMES for spelt in (name, nam
 class Refused(Exception):
     """The client gets a problem with this status and detail, then the connection ends."""
 
-    def __init__(self, status: int, detail: str) -> None:
+    def __init__(self, status: int, detail: str, response: HttpResponse | None = None) -> None:
+        """`response` is the problem itself, where it is made already."""
         super().__init__(detail)
         self.status = status
         self.detail = detail
+        self.response = response
 
 
 class RequestReader:
@@ -50,19 +52,23 @@ class RequestReader:
     __slots__ = (
         "_body",
         "_budget",
+        "_claim",
         "_client",
         "_deliver",
         "_fed_bytes",
         "_head",
         "_headers",
         "_heads",
+        "_holder",
         "_keep_alive",
+        "_key",
         "_limits",
         "_lines",
         "_method",
         "_parser",
         "_peer",
         "_rest_bytes",
+        "_screen",
         "_seen_bytes",
         "_silent_bytes",
         "_time",
@@ -83,6 +89,7 @@ class RequestReader:
         peer: str,
         time: Callable[[], float],
         deliver: Deliver,
+        screen: Screen,
     ) -> None:
         self._limits = limits
         self._heads = heads
@@ -91,6 +98,10 @@ class RequestReader:
         self._peer = peer
         self._time = time
         self._deliver = deliver
+        self._screen = screen
+        self._holder = BodyHolder()
+        self._claim: BodyClaim | None = None
+        self._key = ""
         self._parser = HttpRequestParser(self)
         self._head = b""
         self._body: bytes | bytearray = b""
@@ -125,13 +136,14 @@ class RequestReader:
         the garbage collector."""
         self.drop()
         self.ended = True
-        del self._parser, self._client, self._deliver
+        del self._parser, self._client, self._deliver, self._screen
 
     def drop(self) -> None:
         """Discard the body that is being received, and give its bytes back to the budget."""
-        if self.in_message:
-            self._budget.give_back(len(self._body))
-            self._body = b""
+        if self._claim is not None:
+            self._claim.give_back()
+            self._claim = None
+        self._body = b""
 
     def _deliver_if_known(self, data: bytes) -> bool:
         head_bytes = data.find(b"\r\n\r\n") + 4
@@ -144,9 +156,12 @@ class RequestReader:
             return False
         method, target, headers, connection, _ = known
         body = data[head_bytes:] if body_bytes else b""
-        if not self._budget.take(body_bytes):
-            raise self._too_busy()
-        self._deliver(HttpRequest(method, target, headers.copy(), body, self._peer, self._client), connection)
+        request = HttpRequest(method, target, headers.copy(), body, self._peer, self._client)
+        if body_bytes:
+            request.claim = self._budget.claim(self._holder)
+            if not request.claim.take(body_bytes):
+                raise self._too_busy()
+        self._deliver(request, connection)
         return True
 
     def _parse(self, data: bytes | memoryview) -> int | None:
@@ -227,9 +242,20 @@ class RequestReader:
         length = headers.get("content-length")
         if length is not None and int(length) > self._limits.body_bytes_max:
             raise self._body_too_large()
+        if (length not in (None, "0") or "transfer-encoding" in headers) and "upgrade" not in headers:
+            self._screen_body()
+
+    def _screen_body(self) -> None:
+        """Ask whether the body may come. A client without access must not fill the memory for bodies."""
+        verdict = self._screen(self._request(b""))
+        if isinstance(verdict, HttpResponse):
+            raise Refused(verdict.status, "", verdict)
+        self._key = verdict
 
     def on_body(self, chunk: bytes) -> None:
-        if not self._budget.take(len(chunk)):
+        if self._claim is None:
+            self._claim = self._budget.claim(self._holder, self._key)
+        if not self._claim.take(len(chunk)):
             raise self._too_busy()
         # A list of chunks would let a client that sends tiny ones take forty times the limit in object headers.
         if not self._body:
@@ -249,12 +275,8 @@ class RequestReader:
         headers = self._headers
         # The reader lives as long as the connection: a body that it kept after the request would not be counted.
         body, self._body = bytes(self._body), b""
-        try:
-            target = self._url.decode("ascii")
-            request = HttpRequest(self._method, target, headers, body, self._peer, self._client)
-        except ValueError as error:
-            self._budget.give_back(len(body))
-            raise Refused(400, f"The request target cannot be read: {error}.") from None
+        request = self._request(body)
+        request.claim, self._claim = self._claim, None
         if not self._keep_alive:
             self.ended = True
             self._deliver(request, CLOSE)
@@ -262,8 +284,15 @@ class RequestReader:
         connection = KEEP_ALIVE if "connection" in headers else b""
         # Only a request that ends exactly with these bytes leaves as many bytes after its head as its body has.
         if self._head and self._rest_bytes == len(body):
+            target = self._url.decode("ascii")
             self._heads.learn(self._head, ParsedHead(self._method, target, headers.copy(), connection, len(body)))
         self._deliver(request, connection)
+
+    def _request(self, body: bytes) -> HttpRequest:
+        try:
+            return HttpRequest(self._method, self._url.decode("ascii"), self._headers, body, self._peer, self._client)
+        except ValueError as error:
+            raise Refused(400, f"The request target cannot be read: {error}.") from None
 
     def _read_lines(self) -> dict[str, str]:
         headers: dict[str, str] = {}

@@ -19,7 +19,7 @@ from typing import Any
 
 from everbell.http.accept_balancer import AcceptBalancer, OwnCount
 from everbell.http.limits import ServerLimits
-from everbell.http.message import HttpHandler, HttpRequest, HttpResponse, problem
+from everbell.http.message import HttpHandler, HttpRequest, HttpResponse, Screen, problem
 from everbell.http.server_connection import ServerConnection
 from everbell.http.service import MakeProblem, Service
 
@@ -33,10 +33,20 @@ SHUTDOWN_S = 2.0
 
 
 class HttpServer:
-    """Serves `handler` on one address. `on_problem` answers errors found before the handler is called."""
+    """Serves `handler` on one address. `on_problem` answers errors found before the handler is called. `screen` judges
+    requests with a body when their headers have arrived.
+    """
 
-    def __init__(self, handler: HttpHandler, *, limits: ServerLimits, on_problem: MakeProblem = problem) -> None:
+    def __init__(
+        self,
+        handler: HttpHandler,
+        *,
+        limits: ServerLimits,
+        on_problem: MakeProblem = problem,
+        screen: Screen = lambda request: "",
+    ) -> None:
         self._handler = handler
+        self._screen = screen
         self._limits = limits
         self._on_problem = on_problem
         self._service: Service | None = None
@@ -72,7 +82,9 @@ class HttpServer:
         if self._service is not None:
             raise RuntimeError("the server was started before: make a new one")
         loop = asyncio.get_running_loop()
-        self._service = Service(self._handler, self._limits, self._on_problem, loop=loop, on_leave=on_leave)
+        self._service = Service(
+            self._handler, self._limits, self._on_problem, loop=loop, on_leave=on_leave, screen=self._screen
+        )
         self._arm()
         return self._service
 

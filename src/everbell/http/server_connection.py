@@ -24,7 +24,7 @@ from collections import deque
 from functools import partial
 from typing import cast
 
-from everbell.http.body_budget import BodyBudget
+from everbell.http.body_budget import BodyClaim
 from everbell.http.connection_phase import ENDING, FINISHING, HUNG_UP, LISTENING, LOST, ConnectionPhase
 from everbell.http.message import CLOSE, CONTINUE, LATER, HttpRequest, HttpResponse, encode
 from everbell.http.request_reader import Refused, RequestReader
@@ -35,8 +35,8 @@ FLUSH_BYTES = 64 * 1024
 LINGER_S = 2.0
 
 # The answer (counted as ready) or its future; method; raw path; the `connection` header line of the answer; and the
-# size of the request body, which counts in the body budget until the answer is ready.
-_Exchange = tuple[HttpResponse | asyncio.Future[HttpResponse], str, str, bytes, int]
+# request body's claim on the body budget, which ends when the answer is ready.
+_Exchange = tuple[HttpResponse | asyncio.Future[HttpResponse], str, str, bytes, BodyClaim | None]
 
 
 class ServerConnection(asyncio.Protocol):
@@ -44,7 +44,6 @@ class ServerConnection(asyncio.Protocol):
 
     __slots__ = (
         "_advancing",
-        "_budget",
         "_lingers",
         "_out",
         "_out_bytes",
@@ -58,7 +57,6 @@ class ServerConnection(asyncio.Protocol):
         "_ready_bytes_max",
         "_refusal",
         "_service",
-        "_since_s",
         "_stalled",
         "_time",
         "_transport",
@@ -67,6 +65,7 @@ class ServerConnection(asyncio.Protocol):
         "_waiting",
         "_waits_for_all",
         "gone",
+        "waits_since_s",
     )
 
     _transport: asyncio.Transport
@@ -77,7 +76,6 @@ class ServerConnection(asyncio.Protocol):
         self._pipelined_max = service.limits.pipelined_max
         self._ready_bytes_max = service.limits.ready_bytes_max
         self._time = service.loop.time
-        self._budget = service.budget
         self._phase = LISTENING
         self._unparsed: bytes | memoryview = b""
         self._waiting: deque[tuple[HttpRequest, bytes]] = deque()
@@ -93,7 +91,7 @@ class ServerConnection(asyncio.Protocol):
         self._advancing = False
         self._stalled = False  # The client does not read the answers that it asked for.
         self._reading_paused = False
-        self._since_s = 0.0  # When the wait began that `check` judges: idle, stalled or hung up.
+        self.waits_since_s = 0.0  # When the wait began that `check` judges: idle, stalled or hung up.
         self._unsent_bytes = 0
         self.gone = False  # The client closed its side; see `HttpRequest.abandoned`.
 
@@ -102,12 +100,12 @@ class ServerConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do everything that asyncio.Transport names, without deriving from it.
         self._transport = cast(asyncio.Transport, transport)
-        self._since_s = self._time()
+        self.waits_since_s = self._time()
         peer = transport.get_extra_info("peername")
         address = str(peer[0]) if isinstance(peer, tuple) else ""
         service = self._service
         self._reader = RequestReader(
-            service.limits, service.heads, service.budget, self, address, self._time, self._take
+            service.limits, service.heads, service.budget, self, address, self._time, self._take, service.screen
         )
         if not self._service.enter(self):
             self._refuse(self._service.refusal(503, "The server has too many connections: try again in a second."))
@@ -135,41 +133,41 @@ class ServerConnection(asyncio.Protocol):
         self._let_go()
         self._out.clear()
         self._reader.close()
+        self._service.unsent.note(self, 0)
         self._service.leave(self)
 
     def _let_go(self) -> None:
         """Drop all answers. A body stays in the budget until its handler is done."""
         for request, _ in self._waiting:
-            self._budget.give_back(len(request.body))
-        for answer, _, _, _, body_bytes in self._pending:
+            _give_back(request.claim)
+        for answer, _, _, _, claim in self._pending:
             if isinstance(answer, HttpResponse) or answer.done():
-                self._budget.give_back(body_bytes)
+                _give_back(claim)
             else:
-                answer.add_done_callback(partial(_give_back, self._budget, body_bytes))
+                answer.add_done_callback(partial(_give_back, claim))
         self._waiting.clear()
         self._pending.clear()
 
     def pause_writing(self) -> None:
         self._stalled = True
-        self._since_s = self._time()
-        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self.waits_since_s = self._time()
+        self._note_unsent()
         self._pace_reading()
 
     def resume_writing(self) -> None:
         self._stalled = False
-        self._since_s = self._time()
+        self.waits_since_s = self._time()
+        self._note_unsent()
         self._advance()
-
-    # Called by the server.
 
     def check(self, now_s: float) -> None:
         """End the connection if its current wait has taken too long."""
         limits = self._service.limits
         unsent_bytes = self._transport.get_write_buffer_size()
         if unsent_bytes < self._unsent_bytes:
-            self._since_s = now_s  # The client reads slowly, but it reads.
-        self._unsent_bytes = unsent_bytes
-        waited_s = now_s - self._since_s
+            self.waits_since_s = now_s  # The client reads slowly, but it reads.
+        self._note_unsent()
+        waited_s = now_s - self.waits_since_s
         if self._phase is HUNG_UP or self._stalled:
             if waited_s >= (limits.read_timeout_s if unsent_bytes else LINGER_S):
                 self._transport.abort()
@@ -237,14 +235,14 @@ class ServerConnection(asyncio.Protocol):
             reader.feed(data)
         except Refused as refused:
             self._stop_listening()
-            self._refusal = self._service.refusal(refused.status, refused.detail)
+            self._refusal = refused.response or self._service.refusal(refused.status, refused.detail)
         if reader.ended:
             self._stop_listening()
 
     def _take(self, request: HttpRequest, connection: bytes) -> None:
         """A request is complete (the reader calls this)."""
         if self._phase >= ENDING:
-            self._budget.give_back(len(request.body))
+            _give_back(request.claim)
             return
         if not self._waiting and self._has_room():
             self._begin(request, connection)
@@ -257,16 +255,15 @@ class ServerConnection(asyncio.Protocol):
             self._waits_for_all = True
             self._waiting.appendleft((request, connection))
             return
-        body_bytes = len(request.body)
         if not isinstance(answer, HttpResponse):
             if not answer.done():
-                self._pending.append((answer, request.method, request.raw_path, connection, body_bytes))
+                self._pending.append((answer, request.method, request.raw_path, connection, request.claim))
                 answer.add_done_callback(self._on_answer)
                 return
             answer = self._service.response_of(answer, request.method, request.raw_path)
-        self._budget.give_back(body_bytes)
+        _give_back(request.claim)
         if self._pending:
-            self._pending.append((answer, request.method, request.raw_path, connection, 0))
+            self._pending.append((answer, request.method, request.raw_path, connection, None))
             self._ready_bytes += len(answer.body)
         else:
             self._emit(answer, request.method, request.raw_path, connection)
@@ -287,17 +284,17 @@ class ServerConnection(asyncio.Protocol):
     def _set_aside(self, future: asyncio.Future[HttpResponse]) -> None:
         """An answer is ready before its turn: from now on it counts as ready bytes."""
         place, exchange = next(found for found in enumerate(self._pending) if found[1][0] is future)
-        _, method, raw_path, connection, body_bytes = exchange
+        _, method, raw_path, connection, claim = exchange
         answer = self._service.response_of(future, method, raw_path)
-        self._pending[place] = (answer, method, raw_path, connection, 0)
+        self._pending[place] = (answer, method, raw_path, connection, None)
         self._ready_bytes += len(answer.body)
-        self._budget.give_back(body_bytes)
+        _give_back(claim)
 
     def _emit_ready(self) -> None:
         """Send the answers that are ready, up to the first that is not."""
         pending = self._pending
         while pending:
-            answer, method, raw_path, connection, body_bytes = pending[0]
+            answer, method, raw_path, connection, claim = pending[0]
             if isinstance(answer, HttpResponse):
                 self._ready_bytes -= len(answer.body)
             elif answer.done():
@@ -306,7 +303,7 @@ class ServerConnection(asyncio.Protocol):
             else:
                 return
             pending.popleft()
-            self._budget.give_back(body_bytes)
+            _give_back(claim)
             self._emit(answer, method, raw_path, connection)
 
     def _emit(self, response: HttpResponse, method: str, raw_path: str, connection: bytes) -> None:
@@ -319,7 +316,7 @@ class ServerConnection(asyncio.Protocol):
             data = encode(response, method == "HEAD", connection)
         self._out.append(data)
         self._out_bytes += len(data)
-        self._since_s = self._time()
+        self.waits_since_s = self._time()
         if connection is CLOSE:
             self._stop_listening(ENDING)
         elif self._out_bytes >= FLUSH_BYTES:
@@ -349,8 +346,15 @@ class ServerConnection(asyncio.Protocol):
             # uvloop raises where asyncio ignores a write after close.
             if not self._transport.is_closing() and self._phase < HUNG_UP:
                 self._transport.write(data)
+                self._note_unsent()
         if self._phase is ENDING:
             self._hang_up()
+
+    def _note_unsent(self) -> None:
+        unsent_bytes = self._transport.get_write_buffer_size()
+        if unsent_bytes != self._unsent_bytes:
+            self._unsent_bytes = unsent_bytes
+            self._service.unsent.note(self, unsent_bytes)
 
     def _pace_reading(self) -> None:
         full = self._phase is LISTENING and bool(self._waiting or self._unparsed or not self._has_room())
@@ -380,7 +384,7 @@ class ServerConnection(asyncio.Protocol):
 
     def _hang_up(self) -> None:
         self._stop_listening(HUNG_UP)
-        self._since_s = self._time()
+        self.waits_since_s = self._time()
         if self._transport.is_closing():
             return
         if self._lingers and not self.gone and self._transport.can_write_eof():
@@ -390,5 +394,6 @@ class ServerConnection(asyncio.Protocol):
             self._transport.close()
 
 
-def _give_back(budget: BodyBudget, body_bytes: int, _: object) -> None:
-    budget.give_back(body_bytes)
+def _give_back(claim: BodyClaim | None, _: object = None) -> None:
+    if claim is not None:
+        claim.give_back()

@@ -18,7 +18,8 @@ import msgspec
 from everbell.http.body_budget import BodyBudget
 from everbell.http.head_cache import HeadCache
 from everbell.http.limits import ServerLimits
-from everbell.http.message import HttpHandler, HttpRequest, HttpResponse, problem
+from everbell.http.message import HttpHandler, HttpRequest, HttpResponse, Screen, problem
+from everbell.http.unsent_answers import UnsentAnswers
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,8 @@ class Service:
         "loop",
         "problem",
         "quiet",
+        "screen",
+        "unsent",
     )
 
     def __init__(
@@ -64,6 +67,7 @@ class Service:
         *,
         loop: asyncio.AbstractEventLoop,
         on_leave: Callable[[], None] = lambda: None,
+        screen: Screen = lambda request: "",
     ) -> None:
         """`on_leave` is called after each connection that closed."""
         self._handler = handler
@@ -73,6 +77,8 @@ class Service:
         self.draining = False
         self.heads = HeadCache()
         self.budget = BodyBudget(limits.bodies_bytes_max)
+        self.unsent = UnsentAnswers(limits.unsent_bytes_max)
+        self.screen = screen
         self._on_leave = on_leave
         self.quiet = asyncio.Event()
         self.quiet.set()

@@ -83,7 +83,7 @@ class Gateway:
         )
         limits = ServerLimits(body_bytes_max=plan.body_bytes_max, bodies_bytes_max=plan.bodies_bytes_max)
         guard = PagesGuard(api, on_loopback=plan.on_loopback)
-        server = HttpServer(guard, limits=limits, on_problem=server_problem)
+        server = HttpServer(guard, limits=limits, on_problem=server_problem, screen=guard.screening(api.screen))
         if tls is not None:
             loop.add_signal_handler(signal.SIGHUP, renew_certificate, tls, plan.tls)
         listener = socket.socket(fileno=plan.listener)

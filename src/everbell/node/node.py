@@ -212,7 +212,7 @@ class Node:
         )
         limits = ServerLimits(body_bytes_max=settings.body_bytes_max, bodies_bytes_max=settings.bodies_bytes_max)
         guard = PagesGuard(api, on_loopback=settings.on_loopback)
-        server = HttpServer(guard, limits=limits, on_problem=server_problem)
+        server = HttpServer(guard, limits=limits, on_problem=server_problem, screen=guard.screening(api.screen))
         await server.start(listener, self._tls)
         if self._tls is not None:
             self._on_hangup = partial(renew_certificate, self._tls, settings.tls)

@@ -93,7 +93,7 @@ SETTINGS: tuple[Setting, ...] = (
         "max_bodies",
         "128MiB",
         lambda text: parse_size(text, "max_bodies"),
-        "the bodies of all requests under way together, in each process; at least max_body",
+        "the bodies of all requests under way together, in each process; at least twice max_body",
         "SIZE",
     ),
     Setting(
@@ -268,7 +268,7 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | N
         reserve_disk_bytes=values["reserve_disk"],
         backups=values["backups"],
         body_bytes_max=values["max_body"],
-        bodies_bytes_max=max(values["max_bodies"], values["max_body"]),
+        bodies_bytes_max=max(values["max_bodies"], 2 * values["max_body"]),
         allow_targets=values["allow_targets"] + (_LOOPBACK if _is_loopback(host) else ()),
         log_level=values["log_level"],
         log_format=values["log_format"],

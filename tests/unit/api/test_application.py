@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from everbell.api.authorizer import Authorizer
 from everbell.core.health import Health
 from everbell.errors import EverbellError, Overloaded, StoreFull
 from everbell.http.message import HttpRequest, encode
@@ -136,3 +137,19 @@ def test_the_http_server_speaks_of_its_problems_in_the_same_way(status: int, slu
     assert answer.json["type"] == f"https://everbell.dev/problems/{slug}"
     assert answer.json["status"] == answer.status == status
     assert answer.json["detail"] == "so it is"
+
+
+def test_a_request_is_judged_before_its_body_comes() -> None:
+    async def test(caller: Caller) -> None:
+        def screened(method: str, target: str) -> int | str:
+            verdict = caller.api.screen(HttpRequest(method, target, {}))
+            return verdict if isinstance(verdict, str) else verdict.status
+
+        assert screened("POST", EVENTS) == ""
+        assert screened("POST", "/v1/nothing") == 404
+        assert screened("DELETE", EVENTS + "/batch/x/y") == 404
+        assert screened("PUT", "/healthz") == 405
+        caller.api._authorizer = Authorizer(may_be_open=False)
+        assert screened("POST", EVENTS) == 401
+
+    called(test)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from everbell.http.limits import ServerLimits
-from everbell.http.message import HttpHandler
+from everbell.http.message import HttpHandler, Screen
 from everbell.http.server_connection import ServerConnection
 from everbell.http.service import Service
 
@@ -101,9 +101,9 @@ class FakeTransport(asyncio.Transport):
 class Bench:
     """A connection, its service and both ends of its wire."""
 
-    def __init__(self, loop: StandingLoop, handler: HttpHandler, limits: ServerLimits) -> None:
+    def __init__(self, loop: StandingLoop, handler: HttpHandler, limits: ServerLimits, screen: Screen) -> None:
         self.loop = loop
-        self.service = Service(handler, limits, loop=loop)
+        self.service = Service(handler, limits, loop=loop, screen=screen)
         self.connect()
 
     def connect(self) -> None:
@@ -134,11 +134,13 @@ class Bench:
 
 
 @contextmanager
-def bench(handler: HttpHandler, limits: ServerLimits | None = None) -> Iterator[Bench]:
+def bench(
+    handler: HttpHandler, limits: ServerLimits | None = None, screen: Screen = lambda request: ""
+) -> Iterator[Bench]:
     """A connection at work; no callback of it may fail."""
     loop = StandingLoop()
     try:
-        yield Bench(loop, handler, limits or ServerLimits())
+        yield Bench(loop, handler, limits or ServerLimits(), screen)
         assert not loop.errors
     finally:
         loop.close()

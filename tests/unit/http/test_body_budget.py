@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import pytest
 
 from everbell.http.limits import ServerLimits
 from everbell.http.message import LATER, HttpRequest, HttpResponse
+from everbell.http.server_connection import ServerConnection
 from tests.unit.http.fake_transport import Bench, bench
 
-LIMITS = ServerLimits(body_bytes_max=100, bodies_bytes_max=100, pipelined_max=2)
+LIMITS = ServerLimits(body_bytes_max=100, bodies_bytes_max=200, pipelined_max=2)
 
 
 def post(size: int, sent: int | None = None, path: str = "/") -> bytes:
@@ -85,25 +87,25 @@ def test_an_answer_at_once_holds_nothing() -> None:
 def test_a_body_over_the_budget_is_refused_and_may_be_sent_again(known: bool) -> None:
     with promising() as (on, futures):
         if known:
-            on.send(post(50))
+            on.send(post(60))
             futures.pop().set_result(HttpResponse(200))
             on.turn()
-        on.send(post(60))
+        on.send(post(90))
         first = on.connection
         on.connect()
-        on.send(post(50))
+        on.send(post(60))
         (answer,) = on.answers()
         assert (answer.status, answer.headers["retry-after"], answer.headers["connection"]) == (503, "1", "close")
-        assert on.service.budget.bytes == 60
+        assert on.service.budget.bytes == 90
         first.connection_lost(None)
         futures[0].set_result(HttpResponse(200))
         on.turn()
         on.connect()
-        on.send(post(50))
+        on.send(post(60))
         assert len(futures) == 2
 
 
-def test_a_body_that_fills_the_rest_is_taken() -> None:
+def test_a_connection_may_hold_as_much_as_is_left_to_others() -> None:
     with promising() as (on, futures):
         on.send(post(60, path="/a") + post(40, path="/b"))
         assert len(futures) == 2
@@ -163,6 +165,56 @@ def test_a_request_after_the_last_is_not_held() -> None:
         assert on.service.budget.bytes == 0
 
 
-def test_all_bodies_together_must_have_room_for_one() -> None:
+def test_a_connection_must_have_room_for_one_body() -> None:
     with pytest.raises(ValueError, match="bodies_bytes_max"):
-        ServerLimits(body_bytes_max=10, bodies_bytes_max=9)
+        ServerLimits(body_bytes_max=10, bodies_bytes_max=19)
+
+
+def test_bodies_that_do_not_end_leave_room_for_small_ones() -> None:
+    # Given many clients that each send a large body without its last byte
+    with bench(lambda request: HttpResponse(200), LIMITS) as on:
+        for _ in range(50):
+            on.connect()
+            on.send(post(100, 99))
+        # Then another client's body is accepted.
+        on.connect()
+        on.send(post(2, 1))
+        on.send(b"x")
+        assert [answer.status for answer in on.answers()] == [200]
+
+
+def test_the_connections_of_one_access_key_share_what_it_may_hold() -> None:
+    with bench(lambda request: HttpResponse(200), LIMITS, screen=lambda request: request.raw_path) as on:
+        for _ in range(10):
+            on.connect()
+            on.send(post(20, 19, "/greedy"))
+        assert on.service.budget.bytes <= 100
+        on.connect()
+        on.send(post(50, 49, "/modest") + b"x")
+        assert [answer.status for answer in on.answers()] == [200]
+        for connection in on.service.connections():
+            cast(ServerConnection, connection).connection_lost(None)
+        assert on.service.budget.bytes == 0
+        assert not on.service.budget._keys
+
+
+def test_a_body_without_access_is_refused_before_it_comes() -> None:
+    asked: list[str] = []
+
+    def screen(request: HttpRequest) -> HttpResponse | str:
+        asked.append(request.raw_path)
+        return HttpResponse(401, b"no")
+
+    with bench(lambda request: HttpResponse(200), LIMITS, screen=screen) as on:
+        on.send(post(90, 0))
+        (answer,) = on.answers()
+        assert (answer.status, answer.headers["connection"], answer.body) == (401, "close", b"no")
+        on.send(b"x" * 90)
+        assert on.service.budget.bytes == 0
+        assert asked == ["/"]
+
+
+def test_a_request_without_a_body_is_not_screened() -> None:
+    with bench(lambda request: HttpResponse(200), LIMITS, screen=lambda request: HttpResponse(401)) as on:
+        on.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert [answer.status for answer in on.answers()] == [200]

@@ -43,7 +43,7 @@ class Reading:
         self.known = HeadCache() if known is None else known
         limits = limits or ServerLimits()
         held = BodyBudget(limits.bodies_bytes_max)
-        self.reader = RequestReader(limits, self.known, held, self, "192.0.2.7", lambda: 5.0, self._take)
+        self.reader = RequestReader(limits, self.known, held, self, "192.0.2.7", lambda: 5.0, self._take, lambda _: "")
 
     def _take(self, request: HttpRequest, connection: bytes) -> None:
         assert request.peer == "192.0.2.7"

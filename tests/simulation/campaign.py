@@ -58,14 +58,54 @@ def simulate(seed: int, options: Options) -> Run:
 
 
 INTERRUPTED_FROM = 100_000_000
-"""Seeds from here on make worlds in which users act during awaits. Lower seeds make the same worlds as ever."""
+"""Seeds from here on make worlds in which users act during awaits, and nodes begin with a backlog. Lower seeds make the
+same worlds as ever."""
 
 
 def world_of(seed: int) -> Options:
     """The kind of world that a seed makes."""
     options = _calm_world_of(seed)
+    if seed < INTERRUPTED_FROM:
+        return options
+    return _with_a_backlog(seed, _interrupted(seed, options))
+
+
+def _with_a_backlog(seed: int, options: Options) -> Options:
+    """In one of four worlds, a node that has just taken its partition reads through a long backlog.
+
+    Pauses leave events in the store and end while the node is down. Pages are small and slow, so keys go on with their
+    lines and with overdue occurrences long before the loader has read all events that are due.
+    """
+    dice = random.Random(f"{seed}/backlog")
+    if dice.random() >= 0.25:
+        return options
+    return replace(
+        options,
+        events=dice.choice((100, 200)),
+        minutes=dice.choice((0.1, 0.3)),
+        burst=dice.choice((1, 10, 60)),
+        crashes=dice.choice((1, 1, 4)),
+        down_s=dice.choice((10.0, 30.0)),
+        page_s=dice.choice((0.02, 0.1)),
+        page_events=1,
+        partitions=1,
+        pauses=dice.choice((10, 20, 40)),
+        repeats=dice.choice((0.3, 0.8)),
+        keys=dice.choice((2, 5, 20)),
+        targets=1,
+        kinds=dice.choice((("fine",), ("slow",))),
+        failing=dice.choice((0.02, 0.1)),
+        cancels=dice.choice((0.0, 0.05)),
+        moves=dice.choice((0.0, 0.05)),
+        memory_bytes=dice.choice((12_000, 1_000_000, 1_000_000)),
+        store_full=0.0,
+    )
+
+
+def _interrupted(seed: int, options: Options) -> Options:
+    """In most worlds, users and operators act during awaits."""
     dice = random.Random(f"{seed}/awaits")
-    if seed < INTERRUPTED_FROM or dice.random() < 0.15:
+    if dice.random() < 0.15:
         return options
     return replace(
         options,

@@ -356,6 +356,11 @@ def the_front_does_not_come_back(patch: Patch) -> None:
     patch.setattr(Partition, "covers", lambda self, event, near_at: event.position <= self.checkpoint)
 
 
+def lines_pass_events_that_were_not_read(patch: Patch) -> None:
+    """The line of a key goes on though the loader has not read as far as its next event."""
+    patch.setattr(Partition, "is_unread", lambda self, event: False)
+
+
 def cancelled_events_ring_anyway(patch: Patch) -> None:
     """The agenda does not check whether an entry still has to be delivered."""
     ring_due = Agenda._ring_due
@@ -604,6 +609,31 @@ JAMMED = Options(
 CHANGED = changed(TOUCHED, events=60, touches=0.0, store_full=0, holds=0.1, interruptions=CHANGES)
 PAUSED_AGAIN = changed(CHANGED, keyed=0.3, memory_bytes=6_000, page_events=1, partitions=1, interruptions=PAUSES)
 
+# A node that has just taken its partition reads through a backlog, slowly; the lines of keys are in the store.
+BACKLOG = Options(
+    events=200,
+    minutes=0.3,
+    burst=10,
+    keys=5,
+    keyed=0.7,
+    crashes=1,
+    cancels=0,
+    moves=0,
+    touches=0,
+    repeats=0.8,
+    failing=0.1,
+    store_full=0,
+    memory_bytes=1_000_000,
+    page_events=1,
+    partitions=1,
+    targets=1,
+    kinds=("slow",),
+    grain_ms=1_000,
+    pauses=20,
+    down_s=30.0,
+    page_s=0.1,
+)
+
 # The safeguard that is removed, the rule of the checker that notices, and a kind of world in which it matters.
 SAFEGUARDS: list[tuple[Safeguard, str, Options]] = [
     (events_overtake_those_that_had_no_room, "order", changed(HERDS, pauses=20)),
@@ -631,12 +661,18 @@ SAFEGUARDS: list[tuple[Safeguard, str, Options]] = [
     (heads_that_wait_for_a_slot_are_not_withdrawn, "paused", JAMMED),
     (flows_are_born_awake, "paused", PAUSED),
     (returned_events_are_not_loaded_after_a_resume, "lost", PAUSED),
+    (lines_pass_events_that_were_not_read, "order", BACKLOG),
 ]
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_promises_hold_in_herds(seed: int) -> None:
     assert simulate(seed, HERDS).violations == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_promises_hold_while_a_backlog_is_read(seed: int) -> None:
+    assert simulate(seed, BACKLOG).violations == []
 
 
 SEEDS_MAX = 40

@@ -44,6 +44,7 @@ from tests.simulation.pausing import Pausing, Planned, planned
 from tests.simulation.rough_store import GROUP_CHANGES
 
 HEALED_MINUTES = 180
+PAGE_S = 0.004
 INTERRUPTED_S = 10
 """How long awaits are still interrupted after the last request: many events become due only then."""
 STOCK = 20
@@ -93,6 +94,10 @@ class Options:
     """How likely a call of the store is held for a while, with actions during the await."""
     interruptions: tuple[Action, ...] = ACTIONS
     """The actions that may happen then."""
+    down_s: float = 1.0
+    """About how long the node is down after a crash. Pauses may end meanwhile, and events become due."""
+    page_s: float = PAGE_S
+    """About how long the store takes to read a page."""
 
 
 class Outage(NamedTuple):
@@ -115,13 +120,14 @@ def _outages(options: Options, dice: random.Random) -> list[Outage]:
 class RoughStore:
     """A store in front of the real one: slow, sometimes full, and cut off by a crash before or after it has written."""
 
-    def __init__(self, inner: Store, dice: random.Random, full: float) -> None:
+    def __init__(self, inner: Store, dice: random.Random, full: float, page_s: float = PAGE_S) -> None:
         self.inner = inner
         self.partitions = inner.partitions
         self.group_changes = GROUP_CHANGES
         self.preparer = self
         self._dice = dice
         self.full = full
+        self._page_s = page_s
         self.refused = 0
 
     @property
@@ -141,7 +147,7 @@ class RoughStore:
         await asyncio.sleep(self._dice.expovariate(500))
 
     async def page(self, *arguments: object) -> object:
-        return await self._slowly(self.inner.page, *arguments)
+        return await self._slowly(self.inner.page, *arguments, pause_s=self._page_s / 2)
 
     async def waiting(self, *arguments: object) -> object:
         return await self._slowly(self.inner.waiting, *arguments)
@@ -149,10 +155,12 @@ class RoughStore:
     async def heads(self, *arguments: object) -> object:
         return await self._slowly(self.inner.heads, *arguments)
 
-    async def _slowly(self, read: Callable[..., Awaitable[object]], *arguments: object) -> object:
-        await asyncio.sleep(self._dice.expovariate(500))
+    async def _slowly(
+        self, read: Callable[..., Awaitable[object]], *arguments: object, pause_s: float = 0.002
+    ) -> object:
+        await asyncio.sleep(self._dice.expovariate(1 / pause_s))
         found = await read(*arguments)
-        await asyncio.sleep(self._dice.expovariate(500))
+        await asyncio.sleep(self._dice.expovariate(1 / pause_s))
         return found
 
     async def close(self) -> None:
@@ -266,7 +274,10 @@ class World:
         self._pausing = Pausing(clock, self.checker, pauses)
         self._entropy = SeededEntropy(seed)
         self._store = RoughStore(
-            MemoryStore(partitions=options.partitions), random.Random(f"{seed}/store"), options.store_full
+            MemoryStore(partitions=options.partitions),
+            random.Random(f"{seed}/store"),
+            options.store_full,
+            options.page_s,
         )
         self._interruptions = Interruptions(
             random.Random(f"{seed}/interruptions"), clock, self, options.holds, options.interruptions
@@ -382,7 +393,7 @@ class World:
             task.cancel()
         await self._receiver.close()
         crash(engine)
-        await asyncio.sleep(self._faults.expovariate(1))
+        await asyncio.sleep(self._faults.expovariate(1 / self.options.down_s))
         await self._boot()
 
     def _ask(self, index: int) -> None:

@@ -193,3 +193,34 @@ def test_the_site_has_every_page() -> None:
 def test_every_program_is_a_recipe() -> None:
     text = (ROOT / "docs/recipes.md").read_text()
     assert [path.name for path in ROOT.glob("examples/*.py") if f"`{path.name}`" not in text] == []
+
+
+def test_every_await_of_the_engine_has_a_rule() -> None:
+    page = (INTERNALS / "awaits.md").read_text()
+    sections = re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    listed = {
+        (module, name.rpartition(".")[2])
+        for heading, section in sections
+        for module in heading.split(", ")
+        for name in _CODE.findall(section)
+    }
+    awaiting = {
+        (path.name, function)
+        for path in sorted((ROOT / "src/everbell/engine").glob("*.py"))
+        for function in _awaiting(ast.parse(path.read_text()))
+    }
+
+    assert awaiting
+    assert awaiting - listed == set()
+
+
+def _awaiting(tree: ast.AST) -> set[str]:
+    """The functions and methods with an await, in their own body or in a function inside them."""
+    found: set[str] = set()
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if any(isinstance(each, (ast.Await, ast.AsyncFor, ast.AsyncWith)) for each in ast.walk(node)):
+                found.add(node.name)
+        else:
+            found |= _awaiting(node)
+    return found

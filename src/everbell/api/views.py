@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from everbell.api.repeat_views import CountersView, PauseView, RepeatView, counters_view, pause_view, repeat_view
 from everbell.api.timestamps import Instant, instant
 from everbell.channels.queue import Lease
+from everbell.core.delivery_form import Form, own_form, users_headers
 from everbell.core.event import Attempt, Event, Record, Status
 from everbell.core.ids import is_made
 from everbell.core.retry import Outcome, Result, RetryPolicy
@@ -41,7 +42,7 @@ class AttemptView(Struct, frozen=True, omit_defaults=True, gc=False):
 class RetryView(Struct, frozen=True, gc=False):
     """The event's own retry policy."""
 
-    max_attempts: int
+    max_attempts: int | None
     backoff: str
     max_backoff: str
 
@@ -84,6 +85,7 @@ class EventView(Struct, frozen=True, omit_defaults=True, gc=False):
     counters: Annotated[CountersView, Meta(description="of an event that repeats")] | None = None
     paused: PauseView | None = None
     repeat_of: Annotated[str, Meta(description="the recurring event that this is an occurrence of")] | None = None
+    delivery: Annotated[Form, Meta(description="the form of its deliveries, if it has its own")] | None = None
 
 
 class EventsView(Struct, frozen=True, omit_defaults=True):
@@ -192,7 +194,7 @@ def event_view(seen: Seen) -> EventView:
     is_json = event.content_type is None
     return EventView(
         *shared,
-        dict(event.headers) or None,
+        dict(users_headers(event.headers)) or None,
         Raw(event.payload) if is_json else UNSET,
         None if is_json else event.payload,
         event.content_type,
@@ -207,6 +209,7 @@ def event_view(seen: Seen) -> EventView:
         None if event.repeat is None else counters_view(event.course),
         pause_view(event.course),
         event.origin,
+        delivery=own_form(event.headers),
     )
 
 
@@ -249,7 +252,7 @@ def _attempt_view(attempt: Attempt) -> AttemptView:
 
 
 def _retry_view(retry: RetryPolicy) -> RetryView:
-    return RetryView(retry.max_attempts, format_duration(retry.backoff_ms), format_duration(retry.max_backoff_ms))
+    return RetryView(retry.limit, format_duration(retry.backoff_ms), format_duration(retry.max_backoff_ms))
 
 
 def _next_attempt_at(event: Event, status: Status) -> str | None:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from everbell.channels.port import Delivery
+from everbell.core.delivery_form import users_headers
 from everbell.core.ids import is_made
 from everbell.core.tenant import Tenant
 from everbell.core.time import format_instant
@@ -71,16 +72,30 @@ def _with_extras(head: str, delivery: Delivery, name: str, body: bytes, now: int
     event, tenant = delivery.event, delivery.tenant
     if event.traceparent is not None:
         head += f"traceparent: {event.traceparent}\r\n"
-    for header, value in event.headers:
+    for header, value in extra_headers(delivery):
         head += f"{header}: {value}\r\n"
     if tenant.secrets:
         head += _signature(tenant, name, body, now)
     return head.encode("ascii")
 
 
+def extra_headers(delivery: Delivery) -> Sequence[tuple[str, str]]:
+    """The headers of the event, of its tenant, and the one with the number of the occurrence."""
+    event, tenant = delivery.event, delivery.tenant
+    if not (event.headers or tenant.headers or tenant.sequence_header):
+        return ()
+    headers = [*users_headers(event.headers)]
+    own = {name for name, _ in headers}
+    headers += [header for header in tenant.headers if header[0] not in own]
+    if tenant.sequence_header is not None and tenant.sequence_header not in own:
+        headers.append((tenant.sequence_header, str(event.occurrence)))
+    return headers
+
+
 def batch_headers(tenant: Tenant, body: bytes, name: str, now: int) -> bytes:
     """The encoded headers of a batch; the first event's name stands for the batch in its signature."""
     headers = "content-type: application/cloudevents-batch+json; charset=utf-8\r\nuser-agent: everbell\r\n"
+    headers += "".join(f"{header}: {value}\r\n" for header, value in tenant.headers)
     if tenant.secrets:
         headers += _signature(tenant, quote(name, safe=_SAFE), body, now)
     return headers.encode("ascii")

@@ -1,7 +1,8 @@
 """Delivery over HTTP: one POST per event, or many events in one POST in the CloudEvents batch format.
 
-2xx is success. 410 and the other 4xx are permanent refusals, except 408, 409, 425 and 429. All other failures are
-retried, after `Retry-After` if the receiver sends it. Redirects are not followed.
+The tenant's policy says which status codes mean success (by default 2xx) and which are permanent refusals (4xx except
+408, 409, 425 and 429). All other failures are retried, after `Retry-After` if the receiver sends it. Redirects are not
+followed.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from everbell.channels.envelope import (
 )
 from everbell.channels.port import Delivery
 from everbell.clock import Clock
+from everbell.core.delivery_form import form_of
 from everbell.core.retry import Outcome
+from everbell.core.tenant import Tenant
 from everbell.core.time import DAY_MS
 from everbell.core.url import split_url
 from everbell.errors import InvalidInput
 from everbell.http.client import HttpFailure, HttpPool, HttpReply, OutgoingRequest
 
-_TRY_AGAIN = frozenset({408, 409, 425, 429})
 _REASON_LENGTH = 200
 
 
@@ -66,7 +68,7 @@ class HttpChannel:
 
     def _send_one(self, delivery: Delivery) -> None:
         body = delivery.event.payload
-        match delivery.tenant.mode:
+        match form_of(delivery.event, delivery.tenant.mode):
             case "structured":
                 body = structured_body(delivery)
                 headers = structured_headers(delivery, body, self._now())
@@ -74,7 +76,7 @@ class HttpChannel:
                 headers = payload_headers(delivery, self._now())
             case _:
                 headers = event_headers(delivery, self._now())
-        self._send(delivery, headers, body, lambda reply: delivery.settle(self._judge(reply)))
+        self._send(delivery, headers, body, lambda reply: delivery.settle(self._judge(reply, delivery.tenant)))
 
     def _start_batches(self, deliveries: Sequence[Delivery]) -> None:
         by_target: dict[str, list[Delivery]] = {}
@@ -102,41 +104,42 @@ class HttpChannel:
         self._pool.send(request, first.tenant.timeout_ms / 1_000, done)
 
     def _settle_batch(self, batch: list[Delivery], reply: HttpReply | HttpFailure) -> None:
-        whole = self._judge(reply)
+        tenant = batch[0].tenant
+        whole = self._judge(reply, tenant)
         single: dict[str, Outcome] = {}
         if whole.result == "delivered" and isinstance(reply, HttpReply) and reply.body.lstrip()[:1] == b"{":
-            single = self._single_results(reply)
+            single = self._single_results(reply, tenant)
         if not single:
             batch[0].desk.settle_all(batch, whole)
             return
         for delivery in batch:
             delivery.settle(single.get(delivery.event.name, whole))
 
-    def _single_results(self, reply: HttpReply) -> dict[str, Outcome]:
+    def _single_results(self, reply: HttpReply, tenant: Tenant) -> dict[str, Outcome]:
         """The results of single events in the answer to a batch: `{"results": [{"id": …, "status": 503}, …]}`."""
         try:
             results = _decode_results(reply.body).results
         except msgspec.MsgspecError:
             return {}  # Some other JSON: the answer applies to the whole batch.
         return {
-            result.id: _classified(result.status, result.reason or f"status {result.status}", None)
+            result.id: _classified(tenant, result.status, result.reason or f"status {result.status}", None)
             for result in results
         }
 
-    def _judge(self, reply: HttpReply | HttpFailure) -> Outcome:
+    def _judge(self, reply: HttpReply | HttpFailure, tenant: Tenant) -> Outcome:
         if isinstance(reply, HttpFailure):
             if reply.kind == "timeout":
                 return Outcome("timeout", reply.reason)
             return Outcome("refused" if reply.kind == "refused-address" else "failed", f"{reply.kind}: {reply.reason}")
         status = reply.status
-        if 200 <= status < 300:
+        if status in tenant.done:
             return Outcome("delivered", None, status)
         text = reply.body[:_REASON_LENGTH].decode("utf-8", "replace")
         reason = f"HTTP {status}" + (f": {text}" if text.strip() else "")
         if 300 <= status < 400:
             where = reply.headers.get("location", "its target")
             reason = f"HTTP {status}: redirects are not followed; schedule to {where!r}"
-        return _classified(status, reason, self._retry_after_ms(reply))
+        return _classified(tenant, status, reason, self._retry_after_ms(reply))
 
     def _retry_after_ms(self, reply: HttpReply) -> int | None:
         value = reply.headers.get("retry-after")
@@ -151,9 +154,9 @@ class HttpChannel:
         return min(max(at - self._now(), 0), DAY_MS)
 
 
-def _classified(status: int, reason: str, retry_after_ms: int | None) -> Outcome:
-    if 200 <= status < 300:
+def _classified(tenant: Tenant, status: int, reason: str, retry_after_ms: int | None) -> Outcome:
+    if status in tenant.done:
         return Outcome("delivered", None, status)
-    if 400 <= status < 500 and status not in _TRY_AGAIN:
+    if status in tenant.permanent:
         return Outcome("refused", reason, status)
     return Outcome("failed", reason, status, retry_after_ms)

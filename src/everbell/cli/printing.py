@@ -116,7 +116,11 @@ def _facts(event: EventView, now: int) -> list[tuple[str, str]]:
     if event.paused is not None:
         facts.append(("paused", harmless(_paused(event.paused))))
     if event.retry is not None:
-        facts.append(("retry", "{max_attempts} attempts, pauses of {backoff} to {max_backoff}".format_map(event.retry)))
+        attempts = event.retry["max_attempts"] or "unlimited"
+        pauses = "{backoff} to {max_backoff}".format_map(event.retry)
+        facts.append(("retry", f"{attempts} attempts, pauses of {pauses}"))
+    if event.delivery is not None:
+        facts.append(("delivery", event.delivery))
     if event.expires is not None:
         facts.append(("expires", f"{event.expires} after it is due"))
     facts += [("header", harmless(f"{name}: {value}")) for name, value in (event.headers or {}).items()]

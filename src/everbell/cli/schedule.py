@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from msgspec import DecodeError
 from msgspec import json as msgspec_json
@@ -21,6 +21,7 @@ from everbell.cli.reporting import complain
 from everbell.cli.terminal import Progress, harmless
 from everbell.client.answers import BatchResult
 from everbell.clock import SystemClock
+from everbell.core.delivery_form import Form
 from everbell.errors import EverbellError, InvalidInput
 
 LINES_SUFFIXES = (".ndjson", ".jsonl")
@@ -51,6 +52,10 @@ With an --id of your own, repeating a command is safe: the event is scheduled on
 {TIMES}"""
 
 
+def _attempts(text: str) -> int | Literal["unlimited"]:
+    return "unlimited" if text == "unlimited" else positive(text)
+
+
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip():
@@ -77,7 +82,13 @@ def _header(text: str) -> tuple[str, str]:
         action="append",
         help="sent along with the delivery; may be repeated",
     ),
-    argument("--retry-attempts", metavar="N", type=positive, help="all attempts before it is dead"),
+    argument("--retry-attempts", metavar="N", type=_attempts, help="all attempts before it is dead, or unlimited"),
+    argument(
+        "--delivery",
+        metavar="FORM",
+        choices=get_args(Form),
+        help="binary, structured (one JSON document) or payload, instead of the tenant's mode",
+    ),
     argument("--expires", metavar="DURATION", type=duration, help="not delivered later than this after it was due"),
     argument("--lines", action="store_true", help="a whole event on each line of the input"),
     add_repeat_options,
@@ -111,10 +122,15 @@ def _fields(args: argparse.Namespace) -> dict[str, Any]:
         "tags": args.tags,
         "headers": dict(args.headers) if args.headers else None,
         "repeat": repeat_field(args),
-        "retry": None if args.retry_attempts is None else {"max_attempts": args.retry_attempts},
+        "retry": _retry(args.retry_attempts),
+        "delivery": args.delivery,
         "expires": args.expires,
     }
     return _given(**fields)
+
+
+def _retry(attempts: int | Literal["unlimited"] | None) -> dict[str, int | None] | None:
+    return None if attempts is None else {"max_attempts": None if attempts == "unlimited" else attempts}
 
 
 def _given(**fields: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from everbell.client.problems import ProblemBody, error_of
 from everbell.core.batch_item import ItemStatus
+from everbell.core.delivery_form import Form
 from everbell.core.event import Status
 from everbell.core.pause import What
 from everbell.core.retry import Result
@@ -134,6 +135,8 @@ class EventView(Struct, frozen=True, kw_only=True):
     """Since when it is paused, and the note."""
     repeat_of: str | None = None
     """The recurring event that this is an occurrence of, where occurrences may overlap."""
+    delivery: Form | None = None
+    """The form of its deliveries, if it has its own."""
 
 
 class EventPage(Struct, frozen=True):

@@ -26,6 +26,7 @@ from everbell.client.event_json import (
 from everbell.client.operation import Calls, operation, walk
 from everbell.client.paths import event_path, events_path, tenant_path
 from everbell.client.queries import Choice, selection, with_query
+from everbell.core.delivery_form import Form
 from everbell.core.event import Status
 from everbell.core.health import Health
 from everbell.core.occurrence import payload_of
@@ -53,6 +54,7 @@ class EventCalls(Calls):
         repeat: Repeating | None = None,
         expires: DurationLike | None = None,
         content_type: str | None = None,
+        delivery: Form | None = None,
         idempotency_key: str | None = None,
     ) -> Call[Scheduled]:
         """Schedule one event, due `at` a time or `in_` a duration.
@@ -81,6 +83,7 @@ class EventCalls(Calls):
         repeat: Repeating | None = None,
         expires: DurationLike | None = None,
         content_type: str | None = None,
+        delivery: Form | None = None,
         version: int | None = None,
     ) -> Call[EventView]:
         """Create the event, or replace the one with this id. Raises `Conflict` when it has ended."""

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from everbell.core.delivery_form import FORM_HEADER
 from everbell.core.event import Event, Repeat, is_paused
 from everbell.core.recurrence import NOTHING_YET, goes_apart, missed, proceed, ring_at
 from everbell.core.retry import RetryPolicy
@@ -58,6 +59,8 @@ def amended(event: Event, change: Amendment, now: int) -> Event:
     fields = _event_fields(change)
     if change.shift_ms is not UNSET:
         fields["due_at"] = _shifted(event, change.shift_ms, change.latest_at)
+    if change.headers is not UNSET:
+        fields["headers"] = (*change.headers, *(own for own in event.headers if own[0] == FORM_HEADER))
     after = replace(event, **fields, version=event.version + 1)
     check_overlap(after)
     if "due_at" in fields:

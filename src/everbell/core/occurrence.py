@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from everbell.core.delivery_form import users_headers
 from everbell.core.event import Event
 
 
@@ -67,7 +68,7 @@ def occurrence_of(event: Event, attempt: int, epoch: int) -> Occurrence:
         event.payload,
         event.key,
         event.content_type,
-        event.headers,
+        users_headers(event.headers) if event.headers else (),
         event.tags,
         event.traceparent,
     )

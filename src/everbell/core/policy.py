@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from everbell.core.spec import RetrySpec, retry_of
+from everbell.core.delivery_form import Form
+from everbell.core.spec import RetrySpec, checked_headers, retry_of
+from everbell.core.status_codes import DONE, PERMANENT, format_codes, parse_codes
 from everbell.core.target import group_of
 from everbell.core.tenant import CONSISTENCIES, BreakerPolicy, Consistency, Limits, Tenant, check_tenant_name
 from everbell.core.time import Duration, format_duration, parse_duration
@@ -56,7 +58,13 @@ class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
     rate: Annotated[float, Meta(gt=0, le=1_000_000)] | None = None
     breaker: BreakerSpec | None = None
     batch: Annotated[int, Meta(ge=1, le=1_000)] = 1
-    mode: Literal["binary", "structured", "payload"] = "binary"
+    mode: Form = "binary"
+    headers: dict[str, str] = {}
+    sequence_header: str | None = None
+    done: tuple[str | int, ...] = DONE
+    permanent: tuple[str | int, ...] = PERMANENT
+    past: Literal["deliver", "reject"] = "deliver"
+    past_grace: Duration = "10s"
     consistency: Annotated[str, Meta(description=", ".join(CONSISTENCIES))] = "strict"
     identity: Literal["id", "key+at+id"] = "id"
     secrets: tuple[str, ...] = ()
@@ -94,6 +102,12 @@ def tenant_of(name: str, spec: TenantSpec) -> Tenant:
         batch=spec.batch,
         mode=spec.mode,
         consistency=_consistency(spec.consistency),
+        headers=checked_headers(spec.headers, Limits()) if spec.headers else (),
+        sequence_header=None if spec.sequence_header is None else _header_name(spec.sequence_header),
+        done=parse_codes(spec.done, "done"),
+        permanent=parse_codes(spec.permanent, "permanent"),
+        past=spec.past,
+        past_grace_ms=parse_duration(spec.past_grace, "past_grace"),
         identity=spec.identity,
         secrets=spec.secrets,
         limits=Limits(
@@ -108,6 +122,14 @@ def tenant_of(name: str, spec: TenantSpec) -> Tenant:
             rate=limits.rate,
         ),
     )
+
+
+def _header_name(name: str) -> str:
+    try:
+        [(lower, _)] = checked_headers({name: ""}, Limits())
+    except InvalidInput as wrong:
+        raise InvalidInput(wrong.reason, "sequence_header") from None
+    return lower
 
 
 def _consistency(name: str) -> Consistency:
@@ -126,7 +148,7 @@ def spec_of(tenant: Tenant) -> TenantSpec:
     retry, limits, breaker = tenant.retry, tenant.limits, tenant.breaker
     return TenantSpec(
         to=tenant.to,
-        retry=RetrySpec(retry.max_attempts, format_duration(retry.backoff_ms), format_duration(retry.max_backoff_ms)),
+        retry=RetrySpec(retry.limit, format_duration(retry.backoff_ms), format_duration(retry.max_backoff_ms)),
         on_dead=tenant.on_dead,
         dead_letter_to=tenant.dead_letter_to,
         retention=format_duration(tenant.retention_ms),
@@ -138,6 +160,12 @@ def spec_of(tenant: Tenant) -> TenantSpec:
         batch=tenant.batch,
         mode=tenant.mode,
         consistency=tenant.consistency,
+        headers=dict(tenant.headers),
+        sequence_header=tenant.sequence_header,
+        done=format_codes(tenant.done),
+        permanent=format_codes(tenant.permanent),
+        past=tenant.past,
+        past_grace=format_duration(tenant.past_grace_ms),
         identity=tenant.identity,
         secrets=tenant.secrets,
         limits=LimitsSpec(

@@ -11,14 +11,23 @@ from everbell.core.time import MINUTE_MS, SECOND_MS
 Result = Literal["delivered", "failed", "refused", "timeout", "lost"]
 
 
+UNLIMITED = 2**31 - 1
+
+
 class RetryPolicy(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A retry policy. The n-th pause is `backoff_ms` doubled n-1 times, at most `max_backoff_ms`, minus up to half of
     it.
     """
 
     max_attempts: int = 10
+    """`UNLIMITED` is a number, too, because nodes of the previous version read only numbers here."""
     backoff_ms: int = 2 * SECOND_MS
     max_backoff_ms: int = 10 * MINUTE_MS
+
+    @property
+    def limit(self) -> int | None:
+        """The number of attempts; None without a limit."""
+        return None if self.max_attempts >= UNLIMITED else self.max_attempts
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):

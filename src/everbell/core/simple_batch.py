@@ -55,7 +55,7 @@ class SimpleBatch(Struct, tag="simple"):
 def may_be_simple(tenant: Tenant) -> bool:
     """Whether events of a tenant can be checked without the clock, and without counting events."""
     limits = tenant.limits
-    return limits.horizon_ms is None and limits.rate is None and limits.pending is None
+    return tenant.past == "deliver" and limits.horizon_ms is None and limits.rate is None and limits.pending is None
 
 
 def add_simple(

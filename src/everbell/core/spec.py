@@ -18,11 +18,12 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from everbell.core.amendment import Amendment
+from everbell.core.delivery_form import FORM_HEADER, Form
 from everbell.core.event import Event, Repeat
 from everbell.core.ids import PREFIX, is_made
 from everbell.core.recurrence import ring_at
 from everbell.core.repeat_spec import RepeatSpec, first_of, repeat_of
-from everbell.core.retry import RetryPolicy
+from everbell.core.retry import UNLIMITED, RetryPolicy
 from everbell.core.target import group_of
 from everbell.core.tenant import BEYOND_HORIZON, Limits, Tenant
 from everbell.core.time import Duration, check_instant, parse_duration, parse_instant
@@ -53,7 +54,10 @@ Tag = Annotated[str, Meta(min_length=1, max_length=64)]
 class RetrySpec(Struct, frozen=True, forbid_unknown_fields=True):
     """How to try again."""
 
-    max_attempts: Annotated[int, Meta(ge=1, le=1000, description="attempts in all, the first one included")] = 10
+    max_attempts: (
+        Annotated[int, Meta(ge=1, le=1000, description="attempts in all, the first one included; null: no limit")]
+        | None
+    ) = 10
     backoff: Annotated[Duration, Meta(description="the first pause; it doubles each time")] = "2s"
     max_backoff: Annotated[Duration, Meta(description="the longest pause")] = "10m"
 
@@ -84,6 +88,9 @@ class EventSpec(PlainSpec, forbid_unknown_fields=True, kw_only=True, gc=False):
     content_type: Annotated[str, Meta(max_length=256, description="of payload_base64")] | None = None
     payload_base64: Annotated[str, Meta(description="bytes instead of JSON; needs content_type")] | None = None
     traceparent: Annotated[str, Meta(description="W3C trace context to link the delivery to")] | None = None
+    delivery: Annotated[Form, Meta(description="the form of its deliveries, instead of the tenant's mode")] | None = (
+        None
+    )
 
 
 class ChangeSpec(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -132,6 +139,8 @@ def draft(spec: EventSpec, tenant: Tenant, now: int, check_target: Callable[[str
         due_at = parse_instant(at)
     else:
         due_at = _due(at, spec.in_, now, limits, repeat)
+    if tenant.past == "reject":
+        check_past(due_at, tenant, now)
     if to is None:
         raise InvalidInput("is missing, and the tenant has no default target", "to")
     check_target(to)
@@ -163,7 +172,7 @@ def draft(spec: EventSpec, tenant: Tenant, now: int, check_target: Callable[[str
         event_id,
         key,
         content_type,
-        _headers(headers, limits) if headers else (),
+        _all_headers(spec, tenant) if headers or spec.delivery else (),
         _tags(tags, limits) if tags else (),
         None if retry is None else retry_of(retry),
         repeat,
@@ -204,6 +213,8 @@ def amendment_of(spec: ChangeSpec, tenant: Tenant, now: int) -> Amendment:
     """What a change sets, checked; `NO_AMENDMENT` when it changes nothing."""
     limits = tenant.limits
     change = _amended_times(spec, limits, now)
+    if change.due_at is not UNSET:
+        check_past(change.due_at, tenant, now)
     if spec.to is not UNSET:
         group_of(spec.to)
         change = replace(change, to=spec.to)
@@ -212,7 +223,7 @@ def amendment_of(spec: ChangeSpec, tenant: Tenant, now: int) -> Amendment:
         check_json(payload, limits)
         change = replace(change, payload=payload, content_type=None)
     if spec.headers is not UNSET:
-        change = replace(change, headers=_headers(spec.headers or {}, limits))
+        change = replace(change, headers=checked_headers(spec.headers or {}, limits))
     if spec.tags is not UNSET:
         change = replace(change, tags=_tags(spec.tags or [], limits))
     if spec.retry is not UNSET:
@@ -279,7 +290,7 @@ def retry_of(spec: RetrySpec) -> RetryPolicy:
     longest = parse_duration(spec.max_backoff, "retry.max_backoff")
     if longest < backoff:
         raise InvalidInput("must not be shorter than backoff", "retry.max_backoff")
-    return RetryPolicy(spec.max_attempts, backoff, longest)
+    return RetryPolicy(UNLIMITED if spec.max_attempts is None else spec.max_attempts, backoff, longest)
 
 
 def _due(at: str | None, in_: Duration | None, now: int, limits: Limits, repeat: Repeat | None) -> int:
@@ -334,7 +345,24 @@ def depth_of(payload: bytes) -> int:
     return max(accumulate(memoryview(brackets).cast("b")), default=0)
 
 
-def _headers(headers: dict[str, str], limits: Limits) -> tuple[tuple[str, str], ...]:
+def _all_headers(spec: EventSpec, tenant: Tenant) -> tuple[tuple[str, str], ...]:
+    """The event's own headers, and its form of delivery among them."""
+    headers = checked_headers(spec.headers or {}, tenant.limits)
+    if spec.delivery is None:
+        return headers
+    if tenant.batch > 1:
+        raise InvalidInput("is for events that travel alone; the tenant's batch is above 1", "delivery")
+    return (*headers, (FORM_HEADER, spec.delivery))
+
+
+def check_past(due_at: int, tenant: Tenant, now: int) -> None:
+    """Refuse a time in the past, if the tenant's policy says so."""
+    if tenant.past == "reject" and due_at < now - tenant.past_grace_ms:
+        raise InvalidInput("lies in the past, and the tenant's policy is to reject that", "at")
+
+
+def checked_headers(headers: dict[str, str], limits: Limits) -> tuple[tuple[str, str], ...]:
+    """Headers that a delivery may carry."""
     if len(headers) > limits.headers:
         raise TooLarge(f"has {len(headers)} entries; the limit is {limits.headers}", "headers")
     checked = []

@@ -8,7 +8,9 @@ from typing import Literal, get_args
 
 import msgspec
 
+from everbell.core.delivery_form import Form
 from everbell.core.retry import RetryPolicy
+from everbell.core.status_codes import DONE, PERMANENT, parse_codes
 from everbell.core.time import DAY_MS, SECOND_MS
 from everbell.errors import InvalidInput
 
@@ -72,12 +74,24 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Off by default: a breaker makes events wait because of the outcomes of other events."""
     batch: int = 1
     """The number of events in one POST in the CloudEvents batch format; 1 sends each alone."""
-    mode: Literal["binary", "structured", "payload"] = "binary"
+    mode: Form = "binary"
     """The form of a single delivery: CloudEvents in headers, one JSON document, or the bare payload."""
     consistency: Consistency = "strict"
     """Whether an acknowledged event is on disk or will be shortly; in Cassandra, how many replicas have acknowledged
     it.
     """
+    headers: tuple[tuple[str, str], ...] = ()
+    """Added to every delivery, unless the event has a header of the same name."""
+    sequence_header: str | None = None
+    """The name of a header that has the number of the occurrence."""
+    done: frozenset[int] = parse_codes(DONE, "done")
+    """The status codes of receivers that mean success."""
+    permanent: frozenset[int] = parse_codes(PERMANENT, "permanent")
+    """The status codes that mean that a retry cannot help."""
+    past: Literal["deliver", "reject"] = "deliver"
+    """Whether an event with a time in the past is delivered at once or refused."""
+    past_grace_ms: int = 10 * SECOND_MS
+    """How long ago a time may be without counting as past."""
     identity: Literal["id", "key+at+id"] = "id"
     """Whether an event is the one of its id, or of its key, due time and id together."""
     secrets: tuple[str, ...] = ()
@@ -106,7 +120,11 @@ class Tenants:
     Settings give the base; `override` replaces a policy while the server runs.
     """
 
-    def __init__(self, default: Tenant | None = None, named: tuple[Tenant, ...] = ()) -> None:
+    def __init__(
+        self, default: Tenant | None = None, named: tuple[Tenant, ...] = (), *, are_required: bool = False
+    ) -> None:
+        """With `are_required`, only tenants with a policy of their own may schedule events."""
+        self.are_required = are_required
         self.default = default = default or Tenant()
         self.named = named
         self.live_timeout_ms = 0
@@ -119,6 +137,12 @@ class Tenants:
     def policy(self, name: str) -> Tenant:
         """The policy of `name`, which `check_tenant_name` has accepted."""
         return self._named.get(name) or self._unnamed(name)
+
+    def registered(self, name: str) -> Tenant:
+        """The policy by which a tenant schedules events. Raises `InvalidInput` if tenants need one and it has none."""
+        if self.are_required and name not in self._named:
+            raise InvalidInput(f"there is no tenant {name!r}; give it a policy: PUT /v1/tenants/{name}", "tenant")
+        return self.policy(name)
 
     def level(self, name: str) -> str | None:
         """The tenant's Cassandra consistency level; None for the store's default."""

@@ -32,7 +32,8 @@ class Edge:
     def __init__(
         self, tenants: Tenants, clock: Clock, *, allows_handlers: bool, kafka: Collection[str] = frozenset()
     ) -> None:
-        self.policy = tenants.policy
+        self.policy = tenants.registered
+        self._policy_of_known = tenants.policy
         self.now = clock.now
         self._allows_handlers = allows_handlers
         self._kafka = kafka
@@ -96,7 +97,7 @@ class Edge:
     def amendment(self, spec: ChangeSpec, tenant: str) -> Amendment:
         """The checked fields of a change."""
         try:
-            change = amendment_of(spec, self.policy(tenant), self.now())
+            change = amendment_of(spec, self._policy_of_known(tenant), self.now())
         except OverflowError:
             raise InvalidInput("a number is out of range") from None
         if change == NO_AMENDMENT:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from everbell.channels.envelope import CE_TYPE, signature_headers, source_of, structured_body
+from everbell.channels.envelope import CE_TYPE, extra_headers, signature_headers, source_of, structured_body
 from everbell.channels.port import Delivery
+from everbell.core.delivery_form import form_of
 from everbell.core.time import format_instant
 
 Header = tuple[str, bytes]
@@ -26,12 +27,13 @@ def record_of(delivery: Delivery, now: int) -> tuple[bytes, OutgoingHeaders]:
     event, tenant = delivery.event, delivery.tenant
     value, name, (due, ce_time) = event.payload, event.name.encode(), _due(event.due_at)
     occurrence = _ONCE if event.occurrence == 1 else ("everbell-occurrence", b"%d" % event.occurrence)
-    if tenant.mode == "binary":
+    form = form_of(event, tenant.mode)
+    if form == "binary":
         common = _binary(event.tenant, event.content_type, delivery.attempt, delivery.epoch)
         headers = [*common, ("ce_id", name), ce_time, due, occurrence]
         if event.key is not None:
             headers.append(("ce_partitionkey", event.key.encode()))
-    elif tenant.mode == "structured":
+    elif form == "structured":
         value = structured_body(delivery)
         content_type = "application/cloudevents+json; charset=utf-8"
         headers = [*_bare(content_type, delivery.attempt, delivery.epoch), due, occurrence]
@@ -40,8 +42,7 @@ def record_of(delivery: Delivery, now: int) -> tuple[bytes, OutgoingHeaders]:
         headers = [*_bare(content_type, delivery.attempt, delivery.epoch), ("everbell-id", name), due, occurrence]
     if event.traceparent is not None:
         headers.append(("traceparent", event.traceparent.encode()))
-    if event.headers:
-        headers += [(header, text.encode()) for header, text in event.headers]
+    headers += [(header, text.encode()) for header, text in extra_headers(delivery)]
     if tenant.secrets:
         headers += [(header, text.encode()) for header, text in signature_headers(tenant, event.name, value, now)]
     return value, headers

@@ -62,7 +62,7 @@ class Gateway:
         keys = KeysCopy(link)
         await keys.fetch()
         tls = server_tls(plan.tls)
-        tenants = Tenants(plan.default, plan.tenants)
+        tenants = Tenants(plan.default, plan.tenants, are_required=plan.tenants_are_required)
         policies = PoliciesCopy(link, PolicyFollower(tenants).follow)
         await policies.fetch()
         engine = GatewayEngine(link, clock, SystemEntropy())

@@ -55,6 +55,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     audit_file: str
     default: Tenant
     tenants: tuple[Tenant, ...]
+    tenants_are_required: bool
     kafka: KafkaSettings
 
 
@@ -163,6 +164,7 @@ class Gateways:
             settings.audit_file,
             settings.tenants.default,
             settings.tenants.named,
+            settings.tenants.are_required,
             settings.kafka,
         )
         try:

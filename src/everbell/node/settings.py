@@ -116,6 +116,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("cluster_cert", "", str, "TLS between nodes: this node's certificate", "FILE"),
     Setting("cluster_key", "", str, "its private key", "FILE"),
     Setting("cluster_ca", "", str, "the authority that signed the certificates of all nodes", "FILE"),
+    Setting("require_tenants", "false", read_switch, "only tenants with a policy of their own may schedule events"),
     Setting("insecure", "false", read_switch, "listen beyond loopback without access keys"),
     Setting(
         "bootstrap_key",
@@ -227,7 +228,7 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | N
     _refuse_unknown_variables(environment)
     host, port = values["listen"]
     _refuse_a_lonely_store(values["store"], values["log"])
-    tenants = _tenants(document, file)
+    tenants = _tenants(document, file, are_required=values["require_tenants"])
     peers_host, peers_port = values["peers_listen"]
     return Settings(
         store=values["store"],
@@ -354,12 +355,12 @@ def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
             raise SettingsError(f"there is no setting for the variable {name}{_hint(name, known)}")
 
 
-def _tenants(document: Mapping[str, Any], file: str | None) -> Tenants:
+def _tenants(document: Mapping[str, Any], file: str | None, *, are_required: bool) -> Tenants:
     named = []
     default = _tenant("default", document.get("defaults", {}), {}, f"{file}: defaults")
     for name, table in document.get("tenants", {}).items():
         named.append(_tenant(name, table, document.get("defaults", {}), f"{file}: tenants.{name}"))
-    return Tenants(default, tuple(named))
+    return Tenants(default, tuple(named), are_required=are_required)
 
 
 def _tenant(name: str, table: object, defaults: Mapping[str, Any], where: str) -> Any:

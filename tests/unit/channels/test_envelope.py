@@ -75,6 +75,12 @@ def test_the_headers_of_an_event() -> None:
     }
 
 
+def test_a_tenant_adds_headers_and_the_number_of_the_occurrence() -> None:
+    tenant = Tenant("shop", headers=(("accept", "*/*"), ("x-team", "all")), sequence_header="x-sequence-number")
+    headers = sent(tenant=tenant, headers=(("x-team", "orders"),), occurrence=4)
+    assert (headers["accept"], headers["x-team"], headers["x-sequence-number"]) == ("*/*", "orders", "4")
+
+
 def test_bytes_keep_their_content_type() -> None:
     assert sent(payload=b"\x00", content_type="image/png")["content-type"] == "image/png"
 

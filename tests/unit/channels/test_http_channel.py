@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from everbell.channels.http import HttpChannel
+from everbell.core.delivery_form import FORM_HEADER
+from everbell.core.policy import TenantSpec, tenant_of
 from everbell.core.retry import Outcome, Result
 from everbell.core.tenant import Tenant
 from everbell.http.client import HttpFailure, HttpPool, HttpReply, OutgoingRequest
@@ -53,12 +55,12 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(test())
 
 
-def outcome_of(answer: HttpReply | HttpFailure) -> Outcome:
+def outcome_of(answer: HttpReply | HttpFailure, tenant: Tenant | None = None) -> Outcome:
     """The outcome of a single delivery."""
 
     async def main() -> Outcome:
         channel = HttpChannel(cast(HttpPool, FakePool(answer)), FixedClock())
-        delivery = FakeDelivery()
+        delivery = FakeDelivery(tenant=tenant)
         channel.start([delivery])
         return await delivery.until_settled()
 
@@ -77,6 +79,31 @@ def test_the_outcome_of_each_status(result: Result, status: int) -> None:
     outcome = outcome_of(reply(status))
 
     assert (outcome.result, outcome.code) == (result, status)
+
+
+@pytest.mark.parametrize(
+    ("status", "result"), [(200, "delivered"), (204, "failed"), (404, "failed"), (409, "refused"), (304, "delivered")]
+)
+def test_a_tenant_says_which_status_codes_mean_done_and_which_are_permanent(status: int, result: Result) -> None:
+    tenant = tenant_of("shop", TenantSpec(done=(200, "304"), permanent=(409, 410)))
+
+    assert outcome_of(reply(status), tenant).result == result
+
+
+@pytest.mark.parametrize(("form", "mode"), [("payload", "binary"), ("structured", "payload"), ("binary", "payload")])
+def test_an_event_may_choose_the_form_of_its_deliveries(form: Any, mode: Any) -> None:
+    async def test() -> None:
+        pool = FakePool(reply(200))
+        delivery = FakeDelivery(tenant=Tenant("shop", mode=mode), headers=(("x-a", "1"), (FORM_HEADER, form)))
+        HttpChannel(cast(HttpPool, pool), FixedClock()).start([delivery])
+        await delivery.until_settled()
+        [(request, _)] = pool.sent
+        assert (b"ce-id" in request.headers, b"everbell-id" in request.headers) == (form == "binary", form == "payload")
+        assert (b"specversion" in request.body) == (form == "structured")
+        assert b"x-a: 1" in request.headers
+        assert FORM_HEADER.encode() not in request.headers
+
+    run(test)
 
 
 @pytest.mark.parametrize(

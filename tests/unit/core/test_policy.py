@@ -6,7 +6,7 @@ from base64 import b64encode
 
 import pytest
 
-from everbell.core.policy import BreakerSpec, LimitsSpec, TenantSpec, parse_size, tenant_of
+from everbell.core.policy import BreakerSpec, LimitsSpec, TenantSpec, parse_size, spec_of, tenant_of
 from everbell.core.retry import RetryPolicy
 from everbell.core.spec import RetrySpec
 from everbell.core.tenant import Tenant
@@ -17,6 +17,24 @@ SECRET = "whsec_" + b64encode(b"s" * 24).decode()
 
 def test_the_defaults_of_both_forms_agree() -> None:
     assert tenant_of("default", TenantSpec()) == Tenant()
+
+
+def test_every_policy_can_be_written_and_read_again() -> None:
+    spec = TenantSpec(
+        retry=RetrySpec(None),
+        headers={"Accept": "*/*"},
+        sequence_header="X-Sequence-Number",
+        done=(200,),
+        permanent=("4xx", "!429", 501),
+        past="reject",
+        past_grace="1m",
+    )
+    tenant = tenant_of("shop", spec)
+    assert (tenant.headers, tenant.sequence_header) == ((("accept", "*/*"),), "x-sequence-number")
+    assert (tenant.done, len(tenant.permanent), tenant.past_grace_ms) == (frozenset({200}), 100, 60_000)
+    assert spec_of(tenant).retry.max_attempts is None
+    assert tenant_of("shop", spec_of(tenant)) == tenant
+    assert spec_of(Tenant()) == TenantSpec(done=("2xx",), permanent=("4xx", "!408", "!409", "!425", "!429"))
 
 
 def test_words_become_numbers() -> None:
@@ -41,6 +59,10 @@ def test_words_become_numbers() -> None:
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
+        (TenantSpec(headers={"host": "x"}), "headers.host"),
+        (TenantSpec(sequence_header="ce-id"), "sequence_header"),
+        (TenantSpec(done=(20,)), "done"),
+        (TenantSpec(permanent=("6xx",)), "permanent"),
         (TenantSpec(to="nowhere"), "to"),
         (TenantSpec(timeout="0s"), "timeout"),
         (TenantSpec(lease=0), "lease"),

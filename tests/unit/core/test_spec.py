@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everbell.core.amendment import Amendment
+from everbell.core.amendment import Amendment, amended
+from everbell.core.delivery_form import FORM_HEADER
 from everbell.core.event import Repeat
-from everbell.core.retry import RetryPolicy
+from everbell.core.retry import Outcome, RetryPolicy, may_retry, pause_ms
+from everbell.core.simple_batch import may_be_simple
 from everbell.core.spec import (
     ChangeSpec,
     Draft,
@@ -21,8 +23,10 @@ from everbell.core.spec import (
     check_name,
     depth_of,
     draft,
+    event_of,
 )
 from everbell.core.tenant import Limits, Tenant
+from everbell.core.time import format_instant
 from everbell.errors import InvalidInput, TooLarge
 
 NOW = 1_767_225_600_000
@@ -220,3 +224,36 @@ def test_a_change_is_checked_like_an_event() -> None:
     for wrong in ({"to": "nowhere"}, {"at": "x", "in": 1}, {"payload": "x" * 200}, {"expires": 0}, {"tags": ["\n"]}):
         with pytest.raises(InvalidInput):
             change(**wrong)
+
+
+def test_an_event_may_choose_the_form_of_its_deliveries() -> None:
+    assert read(headers={"X-A": "1"}, delivery="payload").headers == (("x-a", "1"), (FORM_HEADER, "payload"))
+    with pytest.raises(InvalidInput, match="batch"):
+        read(Tenant(batch=5), delivery="payload")
+    with pytest.raises(InvalidInput, match="set by Everbell"):
+        read(headers={FORM_HEADER: "payload"})
+
+
+def test_a_change_of_headers_keeps_the_form() -> None:
+    event = event_of(read(delivery="structured"), "a", "shop")
+    assert amended(event, Amendment(headers=(("x", "1"),)), NOW).headers == (("x", "1"), (FORM_HEADER, "structured"))
+
+
+def test_attempts_may_be_without_a_limit() -> None:
+    retry = read(retry={"max_attempts": None}).retry
+    assert retry is not None
+    assert retry.limit is None
+    assert may_retry(retry, 1_000_000, Outcome("failed"))
+    assert pause_ms(retry, 1_000_000, 0.0) == retry.max_backoff_ms
+
+
+def test_a_tenant_may_refuse_times_in_the_past() -> None:
+    strict = Tenant(past="reject", past_grace_ms=10_000)
+    late = format_instant(NOW - 10_001)
+    assert read(Tenant(), at=late).due_at == NOW - 10_001
+    assert read(strict, at=format_instant(NOW - 10_000)).due_at == NOW - 10_000
+    with pytest.raises(InvalidInput, match="lies in the past"):
+        read(strict, at=late)
+    with pytest.raises(InvalidInput, match="lies in the past"):
+        amendment_of(ChangeSpec(at=late), strict, NOW)
+    assert not may_be_simple(strict)

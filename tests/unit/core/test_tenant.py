@@ -27,6 +27,19 @@ def test_a_name_without_a_policy_gets_the_default_one() -> None:
     assert tenants.policy("anybody").name == "anybody"
 
 
+def test_tenants_may_have_to_be_registered() -> None:
+    tenants = Tenants(Tenant(), (Tenant("shop"),), are_required=True)
+    assert tenants.registered("shop").name == "shop"
+    with pytest.raises(InvalidInput, match="there is no tenant 'bank'"):
+        tenants.registered("bank")
+    tenants.override("bank", Tenant("bank"))
+    assert tenants.registered("bank").name == "bank"
+    tenants.override("bank", None)
+    with pytest.raises(InvalidInput):
+        tenants.registered("bank")
+    assert Tenants().registered("bank").name == "bank"
+
+
 def test_made_up_names_do_not_fill_memory() -> None:
     tenants = Tenants()
     for number in range(5_000):

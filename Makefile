@@ -28,12 +28,16 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-ver
 SOURCES := $(wildcard src tests benchmarks examples reference)
 
 # What the tests need from the system, as command=package.
-SYSTEM_TOOLS ?= curl=curl strace=strace openssl=openssl ip=iproute2 nsenter=util-linux sysctl=procps kubectl=kubernetes-client
+SYSTEM_TOOLS ?= curl=curl strace=strace openssl=openssl ip=iproute2 nsenter=util-linux sysctl=procps chromium=chromium kubectl=kubernetes-client
 
 # The servers that some tests talk to, as file=package: Debian keeps them out of PATH. Kafka is fetched with Maven instead
 # (tests/services/maven.py). Where one cannot be had, its tests are skipped and say so, unless EVERBELL_REQUIRE_SERVICES=1.
 SERVICES ?= /usr/lib/postgresql/*/bin/postgres=postgresql /usr/share/java/zookeeper.jar=libzookeeper-java \
 	/usr/bin/java=default-jre-headless /usr/bin/mvn=maven
+
+# What checks the operations page, from npm: the types of its modules, and its accessibility. Nothing of it is shipped.
+PAGE_TOOLS := typescript@7.0.2 axe-core@4.14.0
+NPM := .build/npm
 
 # The tool that writes the lock files. It runs only for `make lock`, in an environment that is thrown away.
 LOCK_TOOL := uv==0.13.7
@@ -73,7 +77,7 @@ bench: $(VENV)/.bench ## Measure this machine; options go into ARGS
 .PHONY: test
 test: $(VENV)/.dev ## Run every check there is, go on after a failure, and sum up
 	@# Two stages need these, at the same time: so they are there before.
-	@$(MAKE) system services-installed || echo "going on; what needs them will fail"
+	@$(MAKE) system services-installed page-tools || echo "going on; what needs them will fail"
 	@exec $(BIN)/python -m tests.stages
 
 .PHONY: lint
@@ -82,8 +86,9 @@ lint: $(VENV)/.dev ## Check style and formatting
 	@$(BIN)/ruff format --check $(SOURCES)
 
 .PHONY: types
-types: $(VENV)/.dev ## Check types
+types: $(VENV)/.dev page-tools ## Check types, also those of the operations page, where npm is installed
 	@$(BIN)/mypy $(SOURCES)
+	@if [ -x $(NPM)/node_modules/.bin/tsc ]; then $(NPM)/node_modules/.bin/tsc --project tests/tsconfig.json; fi
 
 .PHONY: unit
 unit: $(VENV)/.dev ## Run the unit tests
@@ -121,7 +126,7 @@ fuzz: $(VENV)/.dev system services-installed ## Search for input that breaks a t
 	@exec $(BIN)/python -m tests.fuzz $(if $(SEED),--seed $(SEED)) --minutes $(MINUTES)
 
 .PHONY: acceptance
-acceptance: $(VENV)/.dev system services-installed ## Run real processes, and kill some of them
+acceptance: $(VENV)/.dev system services-installed page-tools ## Run real processes, and kill some of them
 	@$(BIN)/pytest tests/acceptance --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: reference
@@ -154,6 +159,22 @@ services-installed: $(VENV)/.dev
 		compgen -G "$${service%%=*}" >/dev/null || missing+="$${missing:+ }$${service#*=}"; done; \
 	if [ -n "$$missing" ]; then ( $(call apt_install,$$missing) ) || [ "$${EVERBELL_REQUIRE_SERVICES:-}" != 1 ]; fi
 	@$(BIN)/python -m tests.services.maven || [ "$${EVERBELL_REQUIRE_SERVICES:-}" != 1 ]
+
+.PHONY: page-tools
+page-tools: # Install what checks the operations page; where npm is missing, say what is not checked.
+	@if [ "$$(cat $(NPM)/installed 2>/dev/null)" != "$(PAGE_TOOLS)" ]; then \
+		mkdir -p $(NPM); \
+		if command -v npm >/dev/null && npm install --silent --no-fund --no-audit --prefix $(NPM) $(PAGE_TOOLS); then \
+			echo "$(PAGE_TOOLS)" > $(NPM)/installed; \
+		else \
+			echo "npm cannot install $(PAGE_TOOLS): types and accessibility of the page are not checked"; \
+			[ "$${EVERBELL_REQUIRE_SERVICES:-}" != 1 ]; \
+		fi; \
+	fi
+
+.PHONY: pictures
+pictures: $(VENV)/.dev system ## Take the pictures of the operations page in docs/pictures, from a real server
+	@$(BIN)/python -m tests.acceptance.pictures
 
 .PHONY: lock
 lock: ## Write the lock files again from pyproject.toml; ARGS=--upgrade takes the newest releases

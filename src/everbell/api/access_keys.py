@@ -16,6 +16,7 @@ from everbell.core.access import (
     EVERY_TENANT,
     ID_BYTES,
     NOTE_LENGTH_MAX,
+    SCOPES,
     SECRET_BYTES,
     AccessKey,
     Keyring,
@@ -71,6 +72,18 @@ class KeysView(Struct, frozen=True):
     keys: list[KeyView]
 
 
+class CallerView(Struct, frozen=True):
+    """The caller, as the server knows it."""
+
+    id: str
+    """The id of its key, or `nobody` where no key is needed."""
+    tenant: str
+    """The tenant that the key belongs to, or `*`."""
+    scopes: tuple[Scope, ...]
+    note: str
+    keys_required: bool
+
+
 class KeysApi(Resource, tag="access keys"):
     """Access keys."""
 
@@ -86,6 +99,22 @@ class KeysApi(Resource, tag="access keys"):
     def list_keys(self, request: HttpRequest) -> HttpResponse:
         """The oldest comes first. Revoked keys are among them."""
         return json_response(KeysView([_view(key) for key in self._keys.ring().keys]))
+
+    @Route(
+        "GET",
+        "/v1/whoami",
+        "Read the access of the caller",
+        (ResponseKind(200, "the caller and its access", CallerView),),
+        access="any",
+        no_client="a program knows which key it holds",
+        no_command="everbell keys list shows the access of every key",
+    )
+    def whoami(self, request: HttpRequest) -> HttpResponse:
+        """The operations page offers only the actions that this access allows."""
+        key = self._keys.ring().get(request.who)
+        if key is None:
+            return json_response(CallerView(request.who, EVERY_TENANT, SCOPES, "", False))
+        return json_response(CallerView(key.id, key.tenant, key.scopes, key.note, True))
 
     @Route(
         "POST",

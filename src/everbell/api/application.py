@@ -23,6 +23,7 @@ from everbell.api.forecast import ForecastApi
 from everbell.api.history import HistoryApi
 from everbell.api.keys import LinesApi
 from everbell.api.openapi import openapi
+from everbell.api.page import PageApi
 from everbell.api.pauses import PausesApi
 from everbell.api.queues import QueuesApi
 from everbell.api.recurrence import RecurrenceApi
@@ -56,6 +57,7 @@ RESOURCES: tuple[type[Resource], ...] = (
     KeysApi,
     TenantsApi,
     PausesApi,
+    PageApi,
     SystemApi,
 )
 ROUTES = tuple(route for resource in RESOURCES for route in resource.declared)
@@ -76,8 +78,8 @@ class Api:
     """The handler of an HTTP server. `allows_handlers` says that the process of the engine has handlers; `kafka` names
     the Kafka clusters that the engine reaches.
 
-    Without an `authorizer`, every request is allowed. Without `cluster`, `keys` or `policies`, their routes do not
-    exist. `backups` and `pauses` say whether `ask` answers requests about them.
+    Without an `authorizer`, every request is allowed. Without `cluster`, `keys`, `policies` or `page`, their routes do
+    not exist. `backups` and `pauses` say whether `ask` answers requests about them.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Api:
         keys: KeysApi | None = None,
         policies: PoliciesPort | None = None,
         pauses: bool = False,
+        page: PageApi | None = None,
         authorizer: Authorizer | None = None,
         audit: AuditLog | None = None,
         allows_handlers: bool = False,
@@ -114,7 +117,8 @@ class Api:
             keys,
             None if policies is None else TenantsApi(policies, tenants, ask, pauses=pauses),
             PausesApi(ask, clock) if pauses else None,
-            SystemApi(health, metrics, lambda: self.document, ask if backups else None),
+            page,
+            SystemApi(health, metrics, lambda: self.document, ask if backups else None, page),
         )
         self.routes = tuple(route for resource in resources if resource is not None for route in resource.routes)
         self._authorizer = authorizer or Authorizer()

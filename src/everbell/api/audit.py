@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
@@ -29,6 +30,8 @@ from everbell.http.problem import problem_of
 from everbell.log_lines import redacted
 
 _SUBJECT_LENGTH_MAX = 1_024
+LATEST_MAX = 200
+"""How many of its latest lines a process keeps in memory."""
 
 Extent = Literal["changes", "all", "off"]
 
@@ -56,15 +59,16 @@ class AuditLog:
     """Logs the requests to routes."""
 
     def __init__(self, extent: Extent, file: str, clock: Clock) -> None:
-        self._extent = extent
+        self.extent = extent
+        self.latest: deque[AuditLine] = deque(maxlen=LATEST_MAX)
         self._clock = clock
         self._write: Callable[[bytes], None] = partial(_append, file) if file else _say
 
     def covers(self, route: Route) -> bool:
         """Whether requests to this route are logged."""
-        if self._extent == "changes":
+        if self.extent == "changes":
             return route.method != "GET" and not route.routine
-        return self._extent == "all" and route.access != "open"
+        return self.extent == "all" and route.access != "open"
 
     def watching(self, route: Route, handle: Handle) -> Handle:
         """The handler, with its outcomes logged."""
@@ -90,9 +94,9 @@ class AuditLog:
         subject = redacted(request.subject or "/".join(rest))[:_SUBJECT_LENGTH_MAX]
         tenant = None if tenant is None else redacted(tenant)
         now = format_instant(self._clock.now())
-        self._write(
-            msgspec.json.encode(AuditLine(now, request.who, route.name, status, request.peer, tenant, subject)) + b"\n"
-        )
+        line = AuditLine(now, request.who, route.name, status, request.peer, tenant, subject)
+        self.latest.append(line)
+        self._write(msgspec.json.encode(line) + b"\n")
 
     async def _later(
         self, result: Awaitable[HttpResponse], route: Route, request: HttpRequest, parameters: tuple[str, ...]

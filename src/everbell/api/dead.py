@@ -74,7 +74,8 @@ class DeadApi(Resource, tag="dead events"):
     )
     async def find_dead(self, request: HttpRequest, tenant: str) -> HttpResponse:
         """Each comes with the reason and its attempts. Follow the cursor until there is none."""
-        return await find_page(self._ask, tenant, read_query(request, PageQuery), "dead")
+        query = read_query(request, PageQuery)
+        return await find_page(self._ask, selection(tenant, "dead", query), query)
 
     @Route(
         "DELETE",

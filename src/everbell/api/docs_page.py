@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from everbell.api.route import HTML
-from everbell.http.message import HttpResponse
+from everbell.http.message import HttpRequest, HttpResponse
 
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -43,7 +43,7 @@ curl http://127.0.0.1:8420/v1/tenants/default/events -H 'content-type: applicati
 """
 
 
-def front_page() -> HttpResponse:
+def front_page(request: HttpRequest) -> HttpResponse:
     """A short page with the ways into everything else."""
     links = (
         ("/docs", "the API, for people"),

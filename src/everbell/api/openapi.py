@@ -105,6 +105,7 @@ _PARAMETERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "tenant": ("the tenant", "shop", {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"}),
     "id": ("the event's id", "order-17-timeout", {"type": "string", "minLength": 1, "maxLength": 512}),
     "key": ("the access key's id", "3q9x7d", {"type": "string", "minLength": 1, "maxLength": 64}),
+    "file": ("the file's name", "app.js", {"type": "string", "minLength": 1, "maxLength": 64}),
     "ordering_key": ("the ordering key", "order-17", {"type": "string", "minLength": 1, "maxLength": 512}),
     "queue": ("the queue's name", "mail", {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"}),
 }

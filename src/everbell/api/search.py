@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from everbell.api.events import EVENTS
-from everbell.api.route import Resource, ResponseKind, Route
+from everbell.api.route import TENANT, Resource, ResponseKind, Route
 from everbell.api.views import EventsView, event_view, json_response
 from everbell.core.amendment import Amendment
 from everbell.core.event import Event, Status
@@ -37,6 +37,8 @@ PAGE_EVENTS = 100
 PAGE_EVENTS_MAX = 1_000
 RESCHEDULED_MAX = 100_000
 """How many events one request finds and reschedules."""
+COUNTED_MAX = 100_000
+"""How many events one request counts."""
 _ERRORS_SHOWN = 100
 _AT_A_TIME = 500
 
@@ -45,6 +47,9 @@ KeyField = Annotated[str, Meta(min_length=1, max_length=NAME_BYTES_MAX, descript
 TagField = Annotated[str, Meta(min_length=1, max_length=64, description="with this tag")] | UnsetType
 TimeField = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 CursorField = Annotated[str, Meta(min_length=1, max_length=4_096, description="from the page before")] | UnsetType
+
+StatusField = Annotated[Status, Meta(description="without it: neither finished nor dead")] | UnsetType
+RepeatsField = Annotated[bool, Meta(description="only events that repeat")]
 
 
 class Selection(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -63,12 +68,13 @@ class Selection(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         default=UNSET, name="from"
     )
     until: Annotated[TimeField, Meta(description="due at this time or earlier")] | UnsetType = UNSET
+    attempts: Annotated[int, Meta(ge=1, le=1_000_000, description="with at least this number of attempts")] = 0
 
     @property
     def is_empty(self) -> bool:
         """Whether it means all events of a tenant."""
         given = (self.key, self.tag, self.to, self.id_prefix, self.from_, self.until)
-        return all(part is UNSET for part in given)
+        return all(part is UNSET for part in given) and not self.attempts
 
 
 class PageQuery(Selection, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -78,10 +84,26 @@ class PageQuery(Selection, frozen=True, forbid_unknown_fields=True, kw_only=True
     cursor: CursorField = UNSET
 
 
+class CountQuery(Selection, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Without a status: events that are neither finished nor dead."""
+
+    status: StatusField = UNSET
+    repeats: RepeatsField = False
+
+
 class FindQuery(PageQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Without a status: events that are neither finished nor dead."""
 
-    status: Annotated[Status, Meta(description="without it: neither finished nor dead")] | UnsetType = UNSET
+    status: StatusField = UNSET
+    repeats: RepeatsField = False
+
+
+class CountView(Struct, frozen=True):
+    """How many events match."""
+
+    count: int
+    more: bool
+    """Whether there are more than were counted."""
 
 
 class CancelQuery(Selection, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -150,7 +172,31 @@ class SearchApi(Resource, tag="many events"):
     async def find_events(self, request: HttpRequest, tenant: str) -> HttpResponse:
         """Without a status, the events that are neither finished nor dead. Follow the cursor until there is none."""
         query = read_query(request, FindQuery)
-        return await find_page(self._ask, tenant, query, None if query.status is UNSET else query.status)
+        status = None if query.status is UNSET else query.status
+        return await find_page(self._ask, selection(tenant, status, query, repeats=query.repeats), query)
+
+    @Route(
+        "GET",
+        TENANT + "/count",
+        "Count events",
+        (ResponseKind(200, "the number of matching events", CountView),),
+        access="read",
+        query=CountQuery,
+        no_client="the operations page asks how many events an action is about; a program finds them page by page",
+        no_command="everbell list finds them, and everbell forecast counts the due ones",
+    )
+    async def count_events(self, request: HttpRequest, tenant: str) -> HttpResponse:
+        """Without a status, the events that are neither finished nor dead. The server counts up to 100,000 events."""
+        query = read_query(request, CountQuery)
+        status = None if query.status is UNSET else query.status
+        chosen = selection(tenant, status, query, repeats=query.repeats)
+        count, cursor = 0, None
+        while count < COUNTED_MAX:
+            found, cursor = await self._ask(Find(chosen, cursor, PAGE_EVENTS_MAX))
+            count += sum(1 for seen in found if status is None or seen.status == status)
+            if cursor is None:
+                break
+        return json_response(CountView(count, cursor is not None))
 
     @Route(
         "DELETE",
@@ -223,9 +269,10 @@ class SearchApi(Resource, tag="many events"):
                 return list(dict.fromkeys(names))
 
 
-async def find_page(ask: Ask, tenant: str, query: PageQuery, status: Status | None) -> HttpResponse:
+async def find_page(ask: Ask, chosen: Filter, query: PageQuery) -> HttpResponse:
     """One page of the events that match."""
-    found, following = await ask(Find(selection(tenant, status, query), _given(query.cursor), query.limit))
+    status = chosen.status
+    found, following = await ask(Find(chosen, _given(query.cursor), query.limit))
     # A store does not know which events are being delivered at this moment, so it may have found too many.
     events = [event_view(seen) for seen in found if status is None or seen.status == status]
     return json_response(EventsView(events, following))
@@ -244,7 +291,7 @@ async def cancel_found(ask: Ask, request: HttpRequest, query: CancelQuery, chose
     return json_response(CancelledView(cancelled, cursor))
 
 
-def selection(tenant: str, status: Status | None, chosen: Selection) -> Filter:
+def selection(tenant: str, status: Status | None, chosen: Selection, *, repeats: bool = False) -> Filter:
     """The filter for the events that a user selected."""
     for name in ("key", "tag", "id_prefix"):
         value = getattr(chosen, name)
@@ -259,6 +306,8 @@ def selection(tenant: str, status: Status | None, chosen: Selection) -> Filter:
         None if chosen.until is UNSET else parse_instant(chosen.until, "until"),
         _given(chosen.to),
         _given(chosen.id_prefix),
+        repeats=repeats,
+        attempts_min=chosen.attempts,
     )
 
 

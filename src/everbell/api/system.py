@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from everbell.api.docs_page import docs_page, front_page
+from everbell.api.page import PageApi
 from everbell.api.route import HTML, Resource, ResponseKind, Route
 from everbell.api.views import json_response
 from everbell.core.health import Health
@@ -48,12 +49,14 @@ class SystemApi(Resource, tag="server"):
         metrics: Callable[[], str],
         document: Callable[[], dict[str, Any]],
         ask: Ask | None,
+        page: PageApi | None = None,
     ) -> None:
-        """`ask` answers `MakeBackup`; None where there is nothing to copy."""
+        """`ask` answers `MakeBackup`; None where there is nothing to copy. Without `page`, `/` is a list of links."""
         self._health = health
         self._metrics = metrics
         self._document = document
         self._ask = ask
+        self._front = front_page if page is None else page.index
 
     @Route(
         "POST",
@@ -131,7 +134,7 @@ class SystemApi(Resource, tag="server"):
         """The OpenAPI document as a page."""
         return docs_page(self._document())
 
-    @_page("/", "Start page")
+    @_page("/", "The operations page")
     def front(self, request: HttpRequest) -> HttpResponse:
-        """Links to the other pages."""
-        return front_page()
+        """Events, queues, targets, tenants and the cluster, for people. With `--ui off`, links to the other pages."""
+        return self._front(request)

@@ -16,6 +16,7 @@ from everbell.api.application import Api
 from everbell.api.audit import AuditLog
 from everbell.api.authorizer import Authorizer
 from everbell.api.cluster import ClusterApi
+from everbell.api.page import PageApi
 from everbell.clock import SystemClock
 from everbell.cluster.follower import PolicyFollower
 from everbell.core.health import Health
@@ -66,6 +67,7 @@ class Gateway:
         policies = PoliciesCopy(link, PolicyFollower(tenants).follow)
         await policies.fetch()
         engine = GatewayEngine(link, clock, SystemEntropy())
+        audit = AuditLog(plan.audit, plan.audit_file, clock)
         api = Api(
             engine.ask,
             tenants,
@@ -77,8 +79,9 @@ class Gateway:
             keys=KeysApi(keys, clock, SystemEntropy()),
             policies=policies,
             pauses=True,
+            page=PageApi(audit) if plan.ui else None,
             authorizer=Authorizer(keys.ring, may_be_open=plan.may_be_open),
-            audit=AuditLog(plan.audit, plan.audit_file, clock),
+            audit=audit,
             kafka=plan.kafka.clusters.keys(),
         )
         limits = ServerLimits(body_bytes_max=plan.body_bytes_max, bodies_bytes_max=plan.bodies_bytes_max)

@@ -53,6 +53,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     tls: TlsSettings
     audit: Literal["changes", "all", "off"]
     audit_file: str
+    ui: bool
     default: Tenant
     tenants: tuple[Tenant, ...]
     tenants_are_required: bool
@@ -162,6 +163,7 @@ class Gateways:
             settings.tls,
             settings.audit,
             settings.audit_file,
+            settings.ui,
             settings.tenants.default,
             settings.tenants.named,
             settings.tenants.are_required,

@@ -22,6 +22,7 @@ from everbell.api.application import Api
 from everbell.api.audit import AuditLog
 from everbell.api.authorizer import Authorizer
 from everbell.api.cluster import ClusterApi
+from everbell.api.page import PageApi
 from everbell.channels.http import HttpChannel
 from everbell.channels.port import Channel
 from everbell.clock import SystemClock
@@ -195,6 +196,7 @@ class Node:
         self, answers: NodeAnswers, keys: ClusterKeys, policies: ClusterPolicies, listener: socket.socket
     ) -> HttpServer:
         settings = self._settings
+        audit = AuditLog(settings.audit, settings.audit_file, self._clock)
         api = Api(
             answers.ask,
             self._settings.tenants,
@@ -206,8 +208,9 @@ class Node:
             keys=KeysApi(keys, self._clock, self._entropy),
             policies=policies,
             pauses=True,
+            page=PageApi(audit) if settings.ui else None,
             authorizer=Authorizer(keys.ring, may_be_open=settings.may_be_open),
-            audit=AuditLog(settings.audit, settings.audit_file, self._clock),
+            audit=audit,
             kafka=frozenset(settings.kafka.clusters),
         )
         limits = ServerLimits(body_bytes_max=settings.body_bytes_max, bodies_bytes_max=settings.bodies_bytes_max)

@@ -157,6 +157,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "kafka_dead_letters", "everbell-dead-letters", read_topic, "the topic for records that are refused", "TOPIC"
     ),
+    Setting("ui", "on", one_of_reader("on", "off"), "whether / is the operations page: on or off", "WHICH"),
     Setting("log_level", "info", read_level, "debug, info, warning or error", "LEVEL"),
     Setting(
         "log_format", "text", one_of_reader("text", "json"), "lines for people, or a JSON document a line", "FORMAT"
@@ -205,6 +206,7 @@ class Settings(Struct, frozen=True):
     tls: TlsSettings
     audit: Literal["changes", "all", "off"]
     audit_file: str
+    ui: bool
     gateways: int
     engine: EngineSettings
     partitions: int
@@ -258,6 +260,7 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | N
         tls=TlsSettings(values["tls_cert"], values["tls_key"], values["tls_client_ca"]),
         audit=values["audit"],
         audit_file=values["audit_file"],
+        ui=values["ui"] == "on",
         gateways=values["gateways"],
         engine=EngineSettings(
             memory_bytes=values["memory"],

@@ -167,6 +167,10 @@ class Filter(Struct, frozen=True):
     id_prefix: str | None = None
     partition: int | None = None
     """The partition of the key, if the caller knows it: only there are unfinished events searched."""
+    repeats: bool = False
+    """Only events that repeat."""
+    attempts_min: int = 0
+    """Only events with at least this number of attempts."""
 
 
 class Found(Struct, frozen=True):

@@ -88,6 +88,8 @@ def matches(filter: Filter, found: Event | Record) -> bool:
         and (filter.until_at is None or found.due_at <= filter.until_at)
         and (filter.to is None or found.to.startswith(filter.to))
         and (filter.id_prefix is None or found.id.startswith(filter.id_prefix))
+        and found.attempt_count >= filter.attempts_min
+        and (not filter.repeats or (isinstance(found, Event) and found.repeat is not None))
         and _has_status(filter, found)
     )
 

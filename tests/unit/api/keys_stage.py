@@ -14,6 +14,7 @@ from everbell.api.application import Api
 from everbell.api.audit import AuditLog, Extent
 from everbell.api.authorizer import Authorizer
 from everbell.api.cluster import ClusterApi
+from everbell.api.page import PageApi
 from everbell.cluster.follower import PolicyFollower
 from everbell.cluster.pauses import ClusterPauses, LoneDocuments
 from everbell.core import request as engine_request
@@ -105,6 +106,7 @@ class KeysStage:
             *ClusterPauses(alone.documents, alone.write, clock).handlers(),
             otherwise=engine.ask,
         )
+        log = AuditLog(audit, "" if audit_file is None else str(audit_file), clock)
         self.api = Api(
             self._ask,
             TENANTS,
@@ -117,7 +119,8 @@ class KeysStage:
             policies=cast(Any, Watched(MemoryPolicies(PolicyFollower(Tenants())), self.calls)),
             pauses=True,
             authorizer=Authorizer(self.keys.ring, may_be_open=may_be_open),
-            audit=AuditLog(audit, "" if audit_file is None else str(audit_file), clock),
+            page=PageApi(log),
+            audit=log,
         )
 
     async def key(self, tenant: str = "shop", scopes: Iterable[str] = ("read",), *, revoked: bool = False) -> str:

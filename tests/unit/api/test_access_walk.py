@@ -17,14 +17,14 @@ from tests.unit.api.keys_stage import KeysStage, guarded
 SECRET = "the crown jewels"
 EVENT = "order-17"
 ABSENT = "order-18"
-OPEN = {"healthz", "readyz", "openapi", "docs", "front"}
+OPEN = {"healthz", "readyz", "openapi", "docs", "front", "page_file"}
 """The routes that need no key. They are listed here, too, so that no other is opened by mistake."""
 
 REFUSED = (401, 403)
 
 
 def path_of(route: Route, key_id: str, event: str = EVENT, tenant: str = "shop") -> str:
-    named = {"{tenant}": tenant, "{id}": event, "{queue}": "work", "{key}": key_id}
+    named = {"{tenant}": tenant, "{id}": event, "{queue}": "work", "{key}": key_id, "{file}": "app.js"}
     return "/".join(named.get(segment, segment) for segment in route.path.split("/"))
 
 

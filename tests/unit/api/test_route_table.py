@@ -45,7 +45,14 @@ each_event_route = pytest.mark.parametrize(
 
 
 def target_of(route: Route, event: str = EVENT) -> str:
-    named = {"{tenant}": "shop", "{id}": event, "{queue}": "mail", "{key}": "3q9x7d", "{ordering_key}": KEY}
+    named = {
+        "{tenant}": "shop",
+        "{id}": event,
+        "{queue}": "mail",
+        "{key}": "3q9x7d",
+        "{ordering_key}": KEY,
+        "{file}": "app.js",
+    }
     path = "/".join(named.get(segment, segment) for segment in route.path.split("/"))
     return path + {"cancel_events": "?tag=none", "resume": "?what=tenant"}.get(route.name, "")
 

@@ -359,3 +359,37 @@ def test_discarding_the_dead(query: str, discarded: int) -> None:
         assert await found(caller, "") == ["alive"]
 
     called(test)
+
+
+def test_finding_by_attempts_and_recurrence() -> None:
+    async def test(caller: Caller) -> None:
+        await caller.schedule(id="again", repeat={"every": "1h"})
+        await dead(caller)
+        gone = await found(caller, "", DEAD)
+        assert gone
+        assert await found(caller, "repeats=true") == ["again"]
+        assert await found(caller, "repeats=false") == ["again"]
+        assert await found(caller, "attempts=1") == []
+        assert await found(caller, "attempts=1&status=dead") == gone
+        assert await found(caller, "attempts=1", DEAD) == gone
+        assert await found(caller, "attempts=99", DEAD) == []
+
+    called(test)
+
+
+def test_counting() -> None:
+    async def test(caller: Caller) -> None:
+        await some(caller)
+        await caller.schedule(id="again", repeat={"every": "1h"})
+        for query, count in (
+            ("", 5),
+            ("key=k", 2),
+            ("repeats=true", 1),
+            ("status=dead", 0),
+            ("tag=t&until=2030-01-01T00:00:00Z", 2),
+        ):
+            answer = await caller.call("GET", f"/v1/tenants/shop/count?{query}")
+            assert answer.json == {"count": count, "more": False}, query
+        assert (await caller.call("GET", "/v1/tenants/shop/count?limit=5")).status == 422
+
+    called(test)

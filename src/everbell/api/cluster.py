@@ -9,12 +9,13 @@ from msgspec import Meta, Struct
 
 from everbell.api.route import Resource, ResponseKind, Route
 from everbell.api.views import json_response
-from everbell.core.cluster import Command, Drain, Forget, SetStrategy, Strategy, Undrain, flaw
+from everbell.core.cluster import Command, Drain, Forget, SetStrategy, Strategy, Undrain, flaw, slices_of
 from everbell.core.cluster.view import ClusterView, MemberView
+from everbell.core.ids import Slices
 from everbell.core.request import Ask
 from everbell.edge.bodies import Body
-from everbell.engine.requests import LookAtCluster, OrderCluster
-from everbell.errors import InvalidInput, NotFound
+from everbell.engine.requests import CountEvents, LookAtCluster, OrderCluster
+from everbell.errors import Conflict, InvalidInput, NotFound
 from everbell.http.message import HttpRequest, HttpResponse
 
 CLUSTER = "/v1/cluster"
@@ -35,7 +36,7 @@ class StrategySpec(Struct, frozen=True, forbid_unknown_fields=True):
 _SEEN = ResponseKind(200, "the cluster as it is now", ClusterView)
 
 
-def _on_node(verb: str, summary: str, *, no_command: str = "") -> Route:
+def _on_node(verb: str, summary: str) -> Route:
     """The route of a command about one node."""
     return Route(
         "POST",
@@ -46,7 +47,6 @@ def _on_node(verb: str, summary: str, *, no_command: str = "") -> Route:
         problems=(404,),
         body=NodeSpec,
         example={"node": "node-2"},
-        no_command=no_command,
     )
 
 
@@ -73,11 +73,7 @@ class ClusterApi(Resource, tag="cluster"):
         """The node gets its share of the partitions."""
         return await self._about_node(request, lambda member: Undrain(member.name))
 
-    @_on_node(
-        "forget",
-        "Declare that a dead node does not come back",
-        no_command="stand-ins give up on a dead node by themselves; this is for programs that know better",
-    )
+    @_on_node("forget", "Declare that a dead node does not come back")
     async def forget_node(self, request: HttpRequest) -> HttpResponse:
         """The nodes that stand in for it keep its partitions."""
         spec = self._nodes.read(request)
@@ -93,17 +89,32 @@ class ClusterApi(Resource, tag="cluster"):
         "Change how partitions are shared out",
         (_SEEN,),
         access="admin",
-        problems=(404,),
+        problems=(404, 409),
         body=StrategySpec,
         example={"strategy": {"strategy": "weighted"}},
     )
     async def set_strategy(self, request: HttpRequest) -> HttpResponse:
-        """The change moves as few partitions as the new strategy allows."""
+        """The change moves as few partitions as the new strategy allows. It is refused if it gives another slice to a
+        tenant that has unfinished events: they would stay in the old slice, out of the order of their keys.
+        """
         strategy = self._strategies.read(request).strategy
         seen = await self._ask(LookAtCluster())
         if reason := flaw(strategy, len(seen.partitions)):
             raise InvalidInput(reason, "strategy")
+        await self._check_slices(slices_of(seen.strategy), slices_of(strategy))
         return json_response(await self._ask(OrderCluster(SetStrategy(strategy))))
+
+    async def _check_slices(self, before: Slices, after: Slices) -> None:
+        """Refuse to move tenants that have events, dead ones included: a dead event may block its key."""
+        moved = [tenant for tenant in sorted(before.keys() | after.keys()) if before.get(tenant) != after.get(tenant)]
+        counts = await self._ask(CountEvents()) if moved else {}
+        left = {tenant: counts[tenant].pending + counts[tenant].dead for tenant in moved if tenant in counts}
+        busy = [f"{tenant} ({count:,})" for tenant, count in left.items() if count]
+        if busy:
+            raise Conflict(
+                f"these tenants have events, which would stay in their old partitions: {', '.join(busy)}; stop "
+                "scheduling for them, and change their slice when their events have been delivered or cancelled"
+            )
 
     async def _about_node(self, request: HttpRequest, command: Callable[[MemberView], Command]) -> HttpResponse:
         spec = self._nodes.read(request)

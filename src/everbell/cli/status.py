@@ -31,6 +31,13 @@ examples:
 A node that is stopped with SIGTERM drains by itself. A drain ends with the process: after a restart the node takes its
 share again."""
 
+_FORGET_NOTES = """\
+The nodes that stand in for it keep its partitions for good. Use this for a node that certainly does not return.
+
+examples:
+  everbell forget n3
+"""
+
 _NODE = argument("node", metavar="NODE", help="the name of the node")
 
 MEMBER_HEADINGS = ("NODE", "STATE", "PARTITIONS", "ZONE", "CAPACITY", "WATCHES", "BACKUP", "URL")
@@ -83,6 +90,19 @@ def _drain(args: argparse.Namespace) -> int:
 def _undrain(args: argparse.Namespace) -> int:
     with open_client(args) as client:
         return _show(client.undrain(args.node), args)
+
+
+@command(
+    "forget",
+    "declare that a dead node does not come back",
+    "Forget a dead node.",
+    _FORGET_NOTES,
+    _NODE,
+    add_server_options,
+)
+def _forget(args: argparse.Namespace) -> int:
+    with open_client(args) as client:
+        return _show(client.forget(args.node), args)
 
 
 def _show(view: ClusterView, args: argparse.Namespace) -> int:

@@ -25,9 +25,10 @@ from everbell.core.cluster import (
 )
 from everbell.core.cluster.view import ClusterView, view_of
 from everbell.core.request import Handlers
-from everbell.engine.requests import LookAtCluster, OrderCluster
-from everbell.errors import InvalidInput, NotFound
+from everbell.engine.requests import CountEvents, LookAtCluster, OrderCluster
+from everbell.errors import Conflict, InvalidInput, NotFound
 from everbell.http.message import HttpRequest, HttpResponse
+from everbell.stores.port import Counts
 from tests.unit.core.cluster.test_view import two
 
 
@@ -37,7 +38,13 @@ class Office:
     def __init__(self, value: Value | None = None) -> None:
         self.value = value or two()
         self.ordered: list[Command] = []
-        self.api = ClusterApi(Handlers(LookAtCluster.by(self.look), OrderCluster.by(self.order)).ask)
+        self.counts: dict[str, Counts] = {}
+        self.api = ClusterApi(
+            Handlers(LookAtCluster.by(self.look), OrderCluster.by(self.order), CountEvents.by(self.count)).ask
+        )
+
+    async def count(self, request: CountEvents) -> dict[str, Counts]:
+        return self.counts
 
     async def look(self, request: LookAtCluster) -> ClusterView:
         return view_of(self.value, "a/x", "a", 0, 1_000, {})
@@ -89,6 +96,28 @@ def test_a_dead_node_is_forgotten() -> None:
     assert office.ask(office.api.show_cluster)["stand_ins"][0]["dead"] == "b"
     assert office.ask(office.api.forget_node, {"node": "b"})["stand_ins"] == []
     assert office.ordered == [Forget("b")]
+
+
+@pytest.mark.parametrize("counts", [Counts(pending=1), Counts(dead=1)])
+def test_a_tenant_with_events_keeps_its_slice(counts: Counts) -> None:
+    office = Office()
+    shop = group()
+    office.ask(office.api.set_strategy, {"strategy": {"strategy": "percentage", "groups": [shop]}})
+    [tenant] = shop["tenants"]
+    office.counts = {tenant: counts, "other": Counts(pending=5), "new": Counts(delivered=5)}
+
+    change: dict[str, Any]
+    for change in ({"count": shop["count"] + 1}, {"tenants": []}, {"tenants": [tenant, "other"]}):
+        with pytest.raises(Conflict, match="have events"):
+            office.ask(
+                office.api.set_strategy, {"strategy": {"strategy": "percentage", "groups": [{**shop, **change}]}}
+            )
+    with pytest.raises(Conflict, match="have events"):
+        office.ask(office.api.set_strategy, {"strategy": {"strategy": "balanced"}})
+    assert len(office.ordered) == 1
+    kept = {**shop, "percent": shop["percent"] + 1, "tenants": [tenant, "new"]}
+    office.ask(office.api.set_strategy, {"strategy": {"strategy": "percentage", "groups": [kept]}})
+    assert len(office.ordered) == 2
 
 
 def test_only_a_node_with_a_stand_in_can_be_forgotten() -> None:

@@ -139,7 +139,7 @@ def test_nothing_in_a_name_reaches_the_terminal(play: Any) -> None:
     assert "\x1b" not in done.out
 
 
-@pytest.mark.parametrize("command", ["drain", "undrain"])
+@pytest.mark.parametrize("command", ["drain", "undrain", "forget"])
 def test_a_node_is_drained_and_undrained(play: Any, command: str) -> None:
     value = apply(two(), two().index + 1, Drain("b"))
     done = play(f"{command} b", shown(value))

@@ -18,18 +18,35 @@ if TYPE_CHECKING:
     from everbell.core.occurrence import Occurrence
     from everbell.errors import EverbellError
     from everbell.library import Everbell
+    from everbell.outbox.caller import AsyncOutbox, Outbox
+    from everbell.outbox.once import once
 
-__all__ = ["App", "AsyncClient", "Client", "Everbell", "EverbellError", "Occurrence", "Refuse", "Worker"]
+__all__ = [
+    "App",
+    "AsyncClient",
+    "AsyncOutbox",
+    "Client",
+    "Everbell",
+    "EverbellError",
+    "Occurrence",
+    "Outbox",
+    "Refuse",
+    "Worker",
+    "once",
+]
 
 _HOMES = {
     "App": "everbell.client.app",
     "AsyncClient": "everbell.client.awaiting",
+    "AsyncOutbox": "everbell.outbox.caller",
     "Client": "everbell.client.blocking",
     "Everbell": "everbell.library",
     "EverbellError": "everbell.errors",
     "Occurrence": "everbell.core.occurrence",
+    "Outbox": "everbell.outbox.caller",
     "Refuse": "everbell.channels.handler",
     "Worker": "everbell.client.worker",
+    "once": "everbell.outbox.once",
 }
 
 

@@ -46,6 +46,7 @@ MODULES = (
     "everbell.cli.worker",
     "everbell.cli.keys",
     "everbell.cli.tenants",
+    "everbell.cli.outbox",
     "everbell.cli.backup",
     "everbell.cli.bench",
     "everbell.cli.demo",

@@ -29,7 +29,8 @@ def _add_settings(parser: Parser) -> None:
         if setting.metavar is None:
             parser.add_argument(setting.flag, dest=setting.name, action="store_const", const="true", help=text)
         else:
-            parser.add_argument(setting.flag, dest=setting.name, metavar=setting.metavar, help=text)
+            action = "append" if setting.separator == " " else "store"
+            parser.add_argument(setting.flag, dest=setting.name, metavar=setting.metavar, action=action, help=text)
 
 
 @command(
@@ -42,7 +43,9 @@ def _add_settings(parser: Parser) -> None:
 )
 def run(args: argparse.Namespace) -> int:
     given = {setting.name: getattr(args, setting.name) for setting in SETTINGS}
-    flags = {name: value for name, value in given.items() if value is not None}
+    flags = {
+        name: value if isinstance(value, str) else " ".join(value) for name, value in given.items() if value is not None
+    }
     settings = load(flags, os.environ, args.config)
     set_up_logging(settings.log_level, layout=settings.log_format, node=settings.cluster.name)
     # Imported late: `everbell serve --help` needs none of it.

@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from everbell.core.delivery_form import FORM_HEADER
-from everbell.core.event import Event, Repeat, is_paused
+from everbell.core.event import Event, Mark, Repeat, is_paused
 from everbell.core.recurrence import NOTHING_YET, goes_apart, missed, proceed, ring_at
 from everbell.core.retry import RetryPolicy
 from everbell.core.tenant import BEYOND_HORIZON
@@ -42,6 +42,8 @@ class Amendment(Struct, frozen=True, kw_only=True):
     """Goes with `paused`."""
     run_at: int | UnsetType = UNSET
     """Set by the engine alone, when an event rings now."""
+    mark: Mark | UnsetType = UNSET
+    """The row of an outbox that asks for the change. An event keeps it, so that a repeated row changes nothing."""
 
     @property
     def moves(self) -> bool:
@@ -51,12 +53,23 @@ class Amendment(Struct, frozen=True, kw_only=True):
 
 NO_AMENDMENT = Amendment()
 
+_MARKS_KEPT = 4  # One for each outbox; more than one changes an event hardly ever.
 _EVENT_FIELDS = tuple(name for name in Amendment.__struct_fields__ if name in Event.__struct_fields__)
+
+
+def has_change(event: Event, change: Amendment) -> bool:
+    """Whether the event has the change already. The rows of an outbox that concern one event come in their order, so a
+    mark stands for all rows before it, too.
+    """
+    if change.mark is UNSET:
+        return False
+    outbox, row = change.mark
+    return any(name == outbox and last >= row for name, last in event.marks)
 
 
 def amended(event: Event, change: Amendment, now: int) -> Event:
     """The event as the change makes it. Raises `Conflict`."""
-    fields = _event_fields(change)
+    fields = _event_fields(event, change)
     if change.shift_ms is not UNSET:
         fields["due_at"] = _shifted(event, change.shift_ms, change.latest_at)
     if change.headers is not UNSET:
@@ -82,8 +95,12 @@ def check_overlap(event: Event) -> None:
         raise Conflict("overlap: allow goes without a key: events of a key go one at a time")
 
 
-def _event_fields(change: Amendment) -> dict[str, Any]:
-    return {name: value for name in _EVENT_FIELDS if (value := getattr(change, name)) is not UNSET}
+def _event_fields(event: Event, change: Amendment) -> dict[str, Any]:
+    fields = {name: value for name in _EVENT_FIELDS if (value := getattr(change, name)) is not UNSET}
+    if change.mark is not UNSET:
+        others = [mark for mark in event.marks if mark[0] != change.mark[0]]
+        fields["marks"] = (*others[1 - _MARKS_KEPT :], change.mark)
+    return fields
 
 
 def _shifted(event: Event, shift_ms: int, latest_at: int | UnsetType) -> int:

@@ -50,6 +50,9 @@ TRANSITIONS: frozenset[tuple[State, State | End]] = frozenset(
 
 _SECOND_DIGEST = 1 << 32  # Marks digests of the second generation; digests of the first are smaller.
 
+Mark = tuple[str, int]
+"""An outbox, and the number of the last of its rows that changed an event."""
+
 ATTEMPTS_KEPT = 20
 """The number of attempts kept in full: the first and the latest. `attempt_count` counts all of them."""
 
@@ -144,6 +147,8 @@ class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Set once a recurring event has something to report."""
     origin: str | None = None
     """For an occurrence of a recurring event that runs as an event of its own: the id of the recurring event."""
+    marks: tuple[Mark, ...] = ()
+    """The last change that each outbox made; see `core.amendment`."""
 
     @property
     def position(self) -> int:

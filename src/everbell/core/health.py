@@ -67,6 +67,15 @@ class KafkaHealth(Struct, frozen=True, omit_defaults=True):
     reason: str | None = None
 
 
+class OutboxHealth(Struct, frozen=True, omit_defaults=True):
+    """Whether the outboxes of applications can be collected. Everything else works without them."""
+
+    ok: bool
+    waiting_rows: int
+    """The number of rows that this node has not collected yet."""
+    reason: str | None = None
+
+
 class Health(Struct, frozen=True, omit_defaults=True):
     """The state of a server and of its parts. A broken server must be restarted; every other state needs no action."""
 
@@ -80,3 +89,4 @@ class Health(Struct, frozen=True, omit_defaults=True):
     backlog: BacklogHealth | None = None
     kafka: KafkaHealth | None = None
     queues: QueuesHealth | None = None
+    outbox: OutboxHealth | None = None

@@ -94,10 +94,10 @@ class Edge:
                 raise InvalidInput(f"there is no Kafka cluster {cluster!r}: add [kafka.clusters.{cluster}]", "to")
             raise InvalidInput("there is no Kafka cluster: start the server with --kafka-brokers HOST:PORT", "to")
 
-    def amendment(self, spec: ChangeSpec, tenant: str) -> Amendment:
-        """The checked fields of a change."""
+    def amendment(self, spec: ChangeSpec, tenant: str, asked_at: int | None = None) -> Amendment:
+        """The checked fields of a change, asked for now or at an earlier time."""
         try:
-            change = amendment_of(spec, self._policy_of_known(tenant), self.now())
+            change = amendment_of(spec, self._policy_of_known(tenant), self.now() if asked_at is None else asked_at)
         except OverflowError:
             raise InvalidInput("a number is out of range") from None
         if change == NO_AMENDMENT:

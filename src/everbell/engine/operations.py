@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from everbell.channels.port import SmallDesk
 from everbell.clock import Clock
 from everbell.core.allotment import Allotment
-from everbell.core.amendment import Amendment, amended
+from everbell.core.amendment import Amendment, amended, has_change
 from everbell.core.batch_item import ItemResult, check_alive, check_key, check_repeated, put_over
 from everbell.core.event import Event, Record, status_of
 from everbell.core.ids import partition_in
@@ -241,6 +241,8 @@ class Operations:
 
     async def _amended(self, tenant: str, event_id: str, amendment: Amendment, version: int | None) -> Seen:
         def after(event: Event) -> Event:
+            if has_change(event, amendment):
+                raise _AlreadyMade(event)
             check_alive(event)
             return amended(event, amendment, self._clock.now())
 
@@ -260,7 +262,10 @@ class Operations:
         def edit(event: Event) -> Change:
             return Move(event, after(event), guarded=True)
 
-        change = await self._edits.make(tenant, event_id, edit, version, frees=frees)
+        try:
+            change = await self._edits.make(tenant, event_id, edit, version, frees=frees)
+        except _AlreadyMade as made:
+            return self._seen(made.event)
         assert isinstance(change, Move)
         self._meter.count_occurrences(change.before.course, change.after.course)
         return self._seen(change.after)
@@ -284,6 +289,14 @@ class Operations:
     def _check_open(self) -> None:
         if self._closed:
             raise Stopping("Everbell is stopping; nothing of this request was stored")
+
+
+class _AlreadyMade(Exception):
+    """The event has the change that was asked for."""
+
+    def __init__(self, event: Event) -> None:
+        super().__init__(event.id)
+        self.event = event
 
 
 class _Trial:

@@ -28,6 +28,7 @@ from everbell.core.amendment import Amendment
 from everbell.core.batch_item import BatchItem, ItemResult
 from everbell.core.cluster import Command, Policy
 from everbell.core.cluster.view import ClusterView
+from everbell.core.collector_report import CollectorReport
 from everbell.core.health import Health
 from everbell.core.pause import Pause, Put, What
 from everbell.core.reader_report import ReaderReport
@@ -370,3 +371,11 @@ class ReportReading(NodeRequest[None], frozen=True):
     tag = "kafka_news"
     gateway: int
     report: ReaderReport
+
+
+class ReportCollecting(NodeRequest[None], frozen=True):
+    """A gateway reports the rows of an outbox that it has collected since its last report."""
+
+    tag = "outbox_report"
+    outbox: int
+    report: CollectorReport

@@ -1,9 +1,10 @@
-"""The requests about this process, which its gateways ask: health, metrics, backups, keys, policies, Kafka."""
+"""The requests about this process, which its gateways ask: health, metrics, backups, keys, policies, reports."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from everbell.core.collector_report import CollectorReport
 from everbell.core.health import Health
 from everbell.core.request import Ask, Handlers
 from everbell.engine.request_routes import NodeRequest
@@ -17,6 +18,7 @@ from everbell.engine.requests import (
     MakeBackup,
     PutKey,
     PutTenantPolicy,
+    ReportCollecting,
     ReportReading,
     RevokeKey,
     UntilStopping,
@@ -41,12 +43,14 @@ class NodeAnswers:
         health: Callable[[], Health],
         stopping: Callable[[], Awaitable[object]],
         readers: Readers | None,
+        collected: Callable[[int, CollectorReport], None] | None = None,
     ) -> None:
         """`stopping` returns when the node begins to stop."""
         self._metrics = metrics
         self._health = health
         self._stopping = stopping
         self._readers = readers
+        self._collected = collected
         self.handlers = Handlers(
             MakeBackup.by(lambda request: backup()),
             GetMetrics.by(self._get_metrics),
@@ -60,6 +64,7 @@ class NodeAnswers:
             DropTenantPolicy.by(lambda request: policies.drop(request.tenant, request.expected)),
             UntilStopping.by(self._until_stopping),
             ReportReading.by(self._report_reading),
+            ReportCollecting.by(self._report_collecting),
             complete=NodeRequest,
             otherwise=ask,
         )
@@ -77,3 +82,7 @@ class NodeAnswers:
     async def _report_reading(self, request: ReportReading) -> None:
         assert self._readers is not None, "only gateways that read Kafka report"
         self._readers.add(request.gateway, request.report)
+
+    async def _report_collecting(self, request: ReportCollecting) -> None:
+        assert self._collected is not None, "only gateways that collect an outbox report"
+        self._collected(request.outbox, request.report)

@@ -17,6 +17,7 @@ from everbell.core.health import (
     DiskHealth,
     Health,
     KafkaHealth,
+    OutboxHealth,
     QueuesHealth,
     StoreHealth,
 )
@@ -35,6 +36,7 @@ def diagnose(
     node: ClusterNode,
     disk: DiskHealth | None,
     kafka: KafkaHealth | None,
+    outbox: OutboxHealth | None,
     now: int,
     *,
     is_stopping: bool,
@@ -42,7 +44,8 @@ def diagnose(
     """The state of a node that is in a cluster, with its parts."""
     store = store_health(engine, now)
     cluster = cluster_health(engine, node)
-    parts = (node.settings.name, store, disk, cluster, backlog_health(engine), kafka, queues_health(engine))
+    queues = queues_health(engine)
+    parts = (node.settings.name, store, disk, cluster, backlog_health(engine), kafka, queues, outbox)
     if store.state == "broken":
         return Health("broken", store.reason, *parts)
     if is_stopping:

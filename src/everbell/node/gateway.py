@@ -1,4 +1,6 @@
-"""A gateway process: it serves HTTP and reads Kafka on a core of its own, and asks the engine over the link."""
+"""A gateway process: it serves HTTP, reads Kafka and collects outboxes on a core of its own, and asks the engine over
+the link.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ from everbell.links.copies import KeysCopy, PoliciesCopy
 from everbell.links.link_client import LinkClient
 from everbell.links.remote_engine import GatewayEngine
 from everbell.log_lines import set_up_logging
-from everbell.node.gateway_fleet import GatewayPlan
+from everbell.node.gateway_fleet import GatewayPlan, share_of
 from everbell.node.process import collect_rarely
 from everbell.node.tls import renew_certificate, server_tls
 
@@ -95,14 +97,17 @@ class Gateway:
         else:
             server.share(listener, OwnCount(ConnectionCounts(plan.counts, plan.gateways), plan.number), tls)
         following = [asyncio.create_task(work) for work in (self._keep_looking(link), keys.follow(), policies.follow())]
-        reading = asyncio.create_task(self._read_topics(engine, tenants, stop))
-        reading.add_done_callback(lambda ended: stop.set() if ended.exception() else None)
+        readings = [
+            asyncio.create_task(work(engine, tenants, stop)) for work in (self._read_topics, self._collect_outboxes)
+        ]
+        for reading in readings:
+            reading.add_done_callback(lambda ended: stop.set() if ended.exception() else None)
         await stop.wait()
         for task in following:
             task.cancel()
         self._health = Health("stopping")
         await server.stop(0 if link.lost.done() else _GRACE_S)
-        await reading
+        await asyncio.gather(*readings)
 
     async def _read_topics(self, engine: GatewayEngine, tenants: Tenants, stop: asyncio.Event) -> None:
         plan = self._plan
@@ -113,6 +118,16 @@ class Gateway:
 
             reading = GatewayReading(engine, plan.number, plan.kafka, tenants, SystemClock(), plan.body_bytes_max)
             await reading.run(stop)
+
+    async def _collect_outboxes(self, engine: GatewayEngine, tenants: Tenants, stop: asyncio.Event) -> None:
+        plan = self._plan
+        numbers = share_of(plan.number, plan.gateways, len(plan.outboxes))
+        if numbers:
+            from everbell.node.gateway_outbox import GatewayCollecting  # The driver of PostgreSQL is needed only here.
+
+            outboxes = {number: plan.outboxes[number] for number in numbers}
+            kafka = frozenset(plan.kafka.clusters)
+            await GatewayCollecting(engine, outboxes, tenants, SystemClock(), kafka).run(stop)
 
     async def _keep_looking(self, link: LinkClient) -> None:
         while not link.lost.done():

@@ -26,6 +26,7 @@ from everbell.kafka.settings import KafkaSettings
 from everbell.links.link_server import LinkServer
 from everbell.log_lines import LogFormat
 from everbell.node.settings import Settings, TlsSettings
+from everbell.outbox.settings import OutboxAddress
 
 _log = logging.getLogger("everbell.server")
 
@@ -58,6 +59,12 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     tenants: tuple[Tenant, ...]
     tenants_are_required: bool
     kafka: KafkaSettings
+    outboxes: tuple[OutboxAddress, ...] = ()
+
+
+def share_of(gateway: int, gateways: int, outboxes: int) -> list[int]:
+    """The numbers of the outboxes that a gateway collects. One gateway of a node collects an outbox."""
+    return list(range(gateway, outboxes, gateways))
 
 
 class Gateways:
@@ -168,6 +175,7 @@ class Gateways:
             settings.tenants.named,
             settings.tenants.are_required,
             settings.kafka,
+            settings.outboxes,
         )
         try:
             process = await asyncio.create_subprocess_exec(

@@ -44,7 +44,7 @@ from everbell.logs.port import Log
 from everbell.node.answers import NodeAnswers
 from everbell.node.diagnosis import diagnose, disk_health
 from everbell.node.first_key import ensure_operator, refuse_strangers
-from everbell.node.gateway_fleet import Gateways
+from everbell.node.gateway_fleet import Gateways, share_of
 from everbell.node.metrics import render
 from everbell.node.settings import ONE_PROCESS, Settings, SettingsError
 from everbell.node.tls import renew_certificate, server_tls
@@ -53,6 +53,7 @@ from everbell.stores.url import without_password
 
 if TYPE_CHECKING:
     from everbell.kafka.service import KafkaService
+    from everbell.outbox.service import OutboxService
     from everbell.tracing import Tracing
 
 # The exit code after a store or a log failed, or after a bug: a restart recovers.
@@ -78,12 +79,14 @@ class Node:
         log: Log,
         tracing: Tracing | None = None,
         kafka: KafkaService | None = None,
+        outbox: OutboxService | None = None,
     ) -> None:
         self._settings = settings
         self._store = store
         self._log = log
         self._tracing = tracing
         self._kafka = kafka
+        self._outbox = outbox
         self._clock = SystemClock()
         self._entropy = SystemEntropy()
         self._engine: Engine | None = None
@@ -136,11 +139,14 @@ class Node:
             self._health,
             self._stop.wait,
             None if self._kafka is None else self._kafka.readers,
+            None if self._outbox is None else self._outbox.add,
         )
         start = self._start_gateways if settings.gateways else self._start_server
         front = await start(answers, keys, policies, listener)
         if self._kafka is not None and not settings.gateways:
             self._kafka.read(cluster.ask, settings.tenants, settings.body_bytes_max)
+        if self._outbox is not None and not settings.gateways:
+            self._outbox.collect(cluster.ask, settings.tenants, frozenset(settings.kafka.clusters))
         if not self._stop.is_set():
             ready(url)
         await self._stop.wait()
@@ -150,6 +156,8 @@ class Node:
         _log.info("stopping: no new attempts; waiting for %d under way", engine.dispatcher.in_flight)
         if self._kafka is not None:
             await self._kafka.stop_reading()
+        if self._outbox is not None:
+            await self._outbox.stop_collecting()
         if not await cluster.stop(settings.engine.drain_s):
             _log.warning("some attempts did not end in time; their events will be attempted again after the next start")
         await front.stop(_GRACE_S)
@@ -224,12 +232,16 @@ class Node:
     async def _start_gateways(
         self, answers: NodeAnswers, keys: ClusterKeys, policies: ClusterPolicies, listener: socket.socket
     ) -> Gateways:
-        readers = None if self._kafka is None else self._kafka.readers
-        on_end = (lambda number: None) if readers is None else readers.forget
-        gateways = Gateways(self._settings, listener, answers.ask, self._stop, on_end)
+        gateways = Gateways(self._settings, listener, answers.ask, self._stop, self._forget_gateway)
         await gateways.start()
         self._on_hangup = gateways.renew_certificate
         return gateways
+
+    def _forget_gateway(self, number: int) -> None:
+        if self._kafka is not None:
+            self._kafka.readers.forget(number)
+        if self._outbox is not None:
+            self._outbox.forget(share_of(number, self._settings.gateways, len(self._settings.outboxes)))
 
     async def _backup(self) -> str:
         """Copy the store into the directory for backups."""
@@ -243,10 +255,13 @@ class Node:
             return Health("starting", "the store is open; the node is not in the cluster yet")
         disk = disk_health(self._settings.store, self._settings.reserve_disk_bytes)
         kafka = None if self._kafka is None else self._kafka.health()
-        return diagnose(self._engine, self._cluster.node, disk, kafka, self._clock.now(), is_stopping=self._stopping)
+        outbox = None if self._outbox is None else self._outbox.health()
+        node, now = self._cluster.node, self._clock.now()
+        return diagnose(self._engine, node, disk, kafka, outbox, now, is_stopping=self._stopping)
 
     def _metrics(self) -> str:
-        more = () if self._kafka is None else self._kafka.metrics()
+        more = [] if self._kafka is None else self._kafka.metrics()
+        more += [] if self._outbox is None else self._outbox.metrics()
         return "" if self._engine is None else render(self._engine, self._cluster, more)
 
     def _watch_signals(self) -> None:

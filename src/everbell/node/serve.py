@@ -18,6 +18,7 @@ from everbell.stores.url import open_store
 
 if TYPE_CHECKING:
     from everbell.kafka.service import KafkaService
+    from everbell.outbox.service import OutboxService
     from everbell.tracing import Tracing
 
 _log = logging.getLogger("everbell.server")
@@ -37,9 +38,10 @@ def serve(settings: Settings) -> int:
         )
         log = await open_log(settings.log)
         collect_rarely()
-        return await Node(settings, store, log, tracing, kafka).run(partial(announce, settings))
+        return await Node(settings, store, log, tracing, kafka, outbox).run(partial(announce, settings))
 
     kafka = _kafka(settings) if settings.kafka.clusters else None
+    outbox = _outbox(settings) if settings.outboxes else None
     tracing = _tracing(settings) if settings.otlp else None
     try:
         code = uvloop.run(main())
@@ -64,6 +66,16 @@ def _kafka(settings: Settings) -> KafkaService:
         return KafkaService(settings.kafka, SystemClock())
     except InvalidInput as wrong:
         raise SettingsError(wrong.reason) from wrong
+
+
+def _outbox(settings: Settings) -> OutboxService:
+    try:
+        from everbell.outbox.service import OutboxService
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] != "asyncpg":
+            raise
+        raise SettingsError("--outbox: PostgreSQL needs its driver: pip install 'everbell[postgres]'") from missing
+    return OutboxService(settings.outboxes, SystemClock())
 
 
 def _tracing(settings: Settings) -> Tracing:

@@ -6,7 +6,7 @@ They take the text of a flag, a variable or the file, and raise `InvalidInput` w
 from __future__ import annotations
 
 from collections.abc import Callable
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 
 from msgspec import Struct
 
@@ -24,6 +24,8 @@ class Setting(Struct, frozen=True):
     help: str
     metavar: str | None = None
     """None: the setting is a switch."""
+    separator: str = ","
+    """Between several values. A blank: the flag may be given several times."""
 
     @property
     def flag(self) -> str:
@@ -40,6 +42,16 @@ def read_listen(text: str) -> tuple[str, int]:
     if not colon or not port.isdecimal() or int(port) > 65_535:
         raise InvalidInput(f"{text!r} is not an address; write HOST:PORT, such as 127.0.0.1:8420")
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the host."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def read_advertised(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 from pathlib import Path
 from socket import gethostname
 from typing import Any, Literal
@@ -37,6 +37,7 @@ from everbell.kafka.settings import (
 from everbell.log_lines import LogFormat
 from everbell.node.setting_kinds import (
     Setting,
+    is_loopback,
     number_reader,
     one_of_reader,
     read_advertised,
@@ -46,6 +47,7 @@ from everbell.node.setting_kinds import (
     read_networks,
     read_switch,
 )
+from everbell.outbox.settings import OutboxAddress, read_outboxes
 
 # The schemes of stores and logs that only one process can open.
 ONE_PROCESS = ("rocksdb", "memory")
@@ -157,6 +159,14 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "kafka_dead_letters", "everbell-dead-letters", read_topic, "the topic for records that are refused", "TOPIC"
     ),
+    Setting(
+        "outbox",
+        "",
+        read_outboxes,
+        "collect the events that transactions in this PostgreSQL schedule; may be given several times",
+        "URL",
+        separator=" ",
+    ),
     Setting("ui", "on", one_of_reader("on", "off"), "whether / is the operations page: on or off", "WHICH"),
     Setting("log_level", "info", read_level, "debug, info, warning or error", "LEVEL"),
     Setting(
@@ -221,6 +231,7 @@ class Settings(Struct, frozen=True):
     ready_file: str
     tenants: Tenants
     kafka: KafkaSettings = KafkaSettings()
+    outboxes: tuple[OutboxAddress, ...] = ()
 
 
 def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | None) -> Settings:
@@ -254,8 +265,8 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | N
         ),
         host=host,
         port=port,
-        on_loopback=_is_loopback(host),
-        may_be_open=_is_loopback(host) or values["insecure"],
+        on_loopback=is_loopback(host),
+        may_be_open=is_loopback(host) or values["insecure"],
         bootstrap_key=values["bootstrap_key"],
         tls=TlsSettings(values["tls_cert"], values["tls_key"], values["tls_client_ca"]),
         audit=values["audit"],
@@ -273,13 +284,14 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | N
         backups=values["backups"],
         body_bytes_max=values["max_body"],
         bodies_bytes_max=max(values["max_bodies"], 2 * values["max_body"]),
-        allow_targets=values["allow_targets"] + (_LOOPBACK if _is_loopback(host) else ()),
+        allow_targets=values["allow_targets"] + (_LOOPBACK if is_loopback(host) else ()),
         log_level=values["log_level"],
         log_format=values["log_format"],
         otlp=values["otlp"],
         ready_file=values["ready_file"],
         tenants=tenants,
         kafka=_kafka(values, document, file),
+        outboxes=values["outbox"],
     )
 
 
@@ -322,7 +334,7 @@ def _value(
     elif setting.variable in environment:
         text, origin = environment[setting.variable], setting.variable
     elif setting.name in document:
-        text, origin = _text(document[setting.name]), f"{setting.name} in {file}"
+        text, origin = _text(document[setting.name], setting.separator), f"{setting.name} in {file}"
     else:
         text, origin = setting.default, setting.flag
     try:
@@ -331,9 +343,9 @@ def _value(
         raise SettingsError(f"{origin}: {wrong.reason}") from None
 
 
-def _text(value: object) -> str:
+def _text(value: object, separator: str) -> str:
     if isinstance(value, list):
-        return ",".join(map(str, value))
+        return separator.join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -386,12 +398,3 @@ def _hint_in(message: str) -> str:
 def _hint(name: str, known: list[str]) -> str:
     close = get_close_matches(name, known, 1)
     return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(sorted(known))}"
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

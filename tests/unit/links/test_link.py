@@ -20,6 +20,7 @@ from everbell.core.amendment import Amendment
 from everbell.core.batch_item import BatchItem, ItemDone
 from everbell.core.cluster import Drain, Placement, Policy, Value
 from everbell.core.cluster.view import view_of
+from everbell.core.collector_report import CollectorReport
 from everbell.core.event import Event, Record, Repeat
 from everbell.core.health import Health
 from everbell.core.occurrence import occurrence_of
@@ -67,6 +68,7 @@ from everbell.engine.requests import (
     Redrive,
     RedriveMatching,
     Replace,
+    ReportCollecting,
     ReportReading,
     RevokeKey,
     Ring,
@@ -152,6 +154,7 @@ EXAMPLES: list[tuple[Request[Any], Any]] = [
     (DropPause("shop", "key", "k"), PAUSE),
     (UntilStopping(), None),
     (ReportReading(1, ReaderReport(3, 4, 2, 1, {"orders": 7}, "away", True)), None),
+    (ReportCollecting(1, CollectorReport(3, 4, 2, 1, True, 7, 9, "away", True)), None),
 ]
 """A request of every kind, and an answer."""
 

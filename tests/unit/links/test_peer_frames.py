@@ -15,7 +15,7 @@ import pytest
 from msgspec import Raw
 
 from everbell.core.amendment import Amendment
-from everbell.core.event import Repeat
+from everbell.core.event import Event, Repeat
 from everbell.core.request import Request, requests_of
 from everbell.core.retry import RetryPolicy
 from everbell.engine.requests import Amend, GetLine
@@ -26,6 +26,7 @@ from tests.unit.links.test_link import ENDED, EXAMPLES, SEEN
 
 NEWER = {"queues", "targets", "past", "items"}
 """The requests that the previous version does not know. Its nodes refuse them, and have done nothing."""
+NEWER_EVENT_FIELDS = ("marks",)
 FRAMES: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("peer_frames.json").read_text())
 _ALL_FIELDS = Amendment(
     due_at=7,
@@ -57,6 +58,16 @@ ASKED: dict[str, tuple[Request[Any], Any]] = {
 }
 
 
+def _as_before(part: Any) -> Any:
+    """An answer without the fields at the end of an event that the previous version does not know, and ignores."""
+    if isinstance(part, dict):
+        return {name: _as_before(value) for name, value in part.items()}
+    if not isinstance(part, list):
+        return part
+    is_event = len(part) == len(Event.__struct_fields__)
+    return [_as_before(each) for each in (part[: -len(NEWER_EVENT_FIELDS)] if is_event else part)]
+
+
 def _bytes(frame: str) -> bytes:
     raw = bytes.fromhex(frame)
     assert int.from_bytes(raw[:4]) == len(raw) - 4
@@ -85,7 +96,8 @@ def test_an_answer_has_the_bytes_of_the_previous_version(name: str) -> None:
     request, answer = ASKED[name]
     old = _bytes(FRAMES[name]["answer"])
 
-    assert msgspec.msgpack.encode(CODECS[request.tag].reply(1, answer)) == old
+    ours = msgspec.msgpack.encode(CODECS[request.tag].reply(1, answer))
+    assert msgspec.msgpack.encode(_as_before(msgspec.msgpack.decode(ours))) == old
     read = CODECS[request.tag].read_answer(msgspec.msgpack.decode(old, type=Answer).result)
     if name == "schedule":
         assert (read[:2], pack_error(read[2])) == (answer[:2], pack_error(answer[2]))
@@ -110,3 +122,7 @@ def test_fields_that_the_next_version_adds_at_the_end_are_ignored() -> None:
     fields = Raw(msgspec.msgpack.encode(["shop", "order-17", None, "of the future"]))
 
     assert CODECS["cancel"].read(fields) == CODECS["cancel"].kind("shop", "order-17", None)
+
+
+def test_the_newer_fields_of_an_event_are_its_last() -> None:
+    assert Event.__struct_fields__[-len(NEWER_EVENT_FIELDS) :] == NEWER_EVENT_FIELDS

@@ -17,7 +17,7 @@ from tests.unit.node.test_metrics import values
 
 
 def health_of(resident: Resident, *, is_stopping: bool = False) -> Health:
-    return diagnose(resident.engine, resident.node, None, None, 0, is_stopping=is_stopping)
+    return diagnose(resident.engine, resident.node, None, None, None, 0, is_stopping=is_stopping)
 
 
 def test_a_node_that_is_well_says_so_with_figures() -> None:

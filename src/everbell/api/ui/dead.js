@@ -68,7 +68,9 @@ export function dead(context) {
       const page = await get(inTenant(context.tenant, "dead") + query({ limit: LISTED, cursor }));
       named.push(
         ...page.events.filter(
-          (/** @type {any} */ each) => targetGroup(each.to) === group.to && (each.reason ?? "") === group.reason,
+          (/** @type {any} */ each) =>
+            (targetGroup(each.to) === group.to || each.to.startsWith(`${group.to}/`)) &&
+            (each.reason ?? "") === group.reason,
         ),
       );
       cursor = page.cursor;
@@ -154,8 +156,10 @@ export function dead(context) {
   };
 }
 
-/** The part of a target that stands for its receiver. @param {string} to */
+/** The part of a target that stands for its receiver, with its port. @param {string} to */
 function targetGroup(to) {
-  const url = /^(https?:\/\/[^/?#]+)/.exec(to);
-  return url?.[1] ?? to;
+  const url = /^(https?):\/\/([^/?#]+)/.exec(to);
+  if (!url) return to;
+  const [, scheme, host = ""] = url;
+  return `${scheme}://${/:\d+$/.test(host) ? host : `${host}:${scheme === "https" ? 443 : 80}`}`;
 }

@@ -5,7 +5,7 @@ import { alertsOf } from "./alerts.js";
 import { futureBars, heatMap, legend, pastLines } from "./charts.js";
 import { h } from "./dom.js";
 import { icon } from "./icons.js";
-import { card, count, empty, heading, segments, short, status } from "./parts.js";
+import { card, count, empty, heading, plural, segments, short, status } from "./parts.js";
 import { clock, duration, time, weekday } from "./time.js";
 
 /** @typedef {import("./pages.js").Context} Context */
@@ -153,16 +153,17 @@ export function overview(context) {
       last = samples.at(-2) ?? samples.at(-1);
     const perS = (/** @type {number} */ n) => short((n * 1_000) / history.step_ms);
     const due = forecast.spans.reduce((/** @type {number} */ sum, /** @type {any} */ each) => sum + each.due, 0);
-    const dead = now.dead;
+    const dead = now.dead_events;
     return h(
       "div",
       { class: "tiles" },
-      now.pending !== undefined &&
-        tile("Pending", short(now.pending), "neither finished nor dead", context.link("events")),
+      now.pending !== undefined && tile("Pending", short(now.pending), "not finished yet", context.link("events")),
       tile(
         "Overdue",
         count(forecast.overdue),
-        forecast.oldest_overdue ? `oldest ${forecast.oldest_overdue}` : "nothing waits",
+        forecast.oldest_overdue
+          ? `oldest ${forecast.oldest_overdue.replace(/(\d[smh])\d+m?s$/, "$1")}`
+          : "nothing waits",
         context.link("events", [], { until: new Date().toISOString() }),
         forecast.overdue > 0 ? "is-warn" : "",
       ),
@@ -174,14 +175,9 @@ export function overview(context) {
       ),
       last && tile("Scheduled", `${perS(last.scheduled)}/s`, "events coming in"),
       last &&
-        tile(
-          "Delivered",
-          `${perS(last.delivered)}/s`,
-          last.failed ? `${count(last.failed)} attempts failed` : "no failures",
-        ),
+        tile("Delivered", `${perS(last.delivered)}/s`, last.failed ? plural(last.failed, "failure") : "no failures"),
       last && tile("Lateness", last.late_p99_ms === undefined ? "–" : duration(last.late_p99_ms), "99% start within"),
-      now.in_flight !== undefined &&
-        tile("In flight", count(now.in_flight), "attempts under way", context.link("targets")),
+      now.in_flight !== undefined && tile("In flight", count(now.in_flight), "under way now", context.link("targets")),
       dead !== undefined &&
         tile("Dead", count(dead), dead ? "need a decision" : "none", context.link("dead"), dead ? "is-bad" : ""),
     );
@@ -243,7 +239,7 @@ export function overview(context) {
     };
     return h(
       "div",
-      { class: "grid" },
+      { class: "grid charts" },
       draw(
         "throughput",
         "Throughput",

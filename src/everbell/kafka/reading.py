@@ -75,38 +75,47 @@ class Reading:
         if self._task is None:
             self._task = asyncio.create_task(self._run())
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether records are in progress."""
-        return self._task is not None
-
     def leave(self) -> None:
-        """Another reader has the partition now: begin nothing more and retry nothing."""
-        self._is_stopping.set()
-        self._tally.waiting_bytes -= sum(size for _, size in self._waiting)
-        self._waiting.clear()
+        """Another reader has the partition now: begin nothing more, and give up the current batch.
+
+        The next reader reads the batch again. If this reader went on with retries, a record that replaces or cancels an
+        event could take effect again, after later records that the next reader has applied.
+        """
+        self._stop()
+        if self._task is not None:
+            self._task.cancel()
 
     async def finish(self) -> None:
         """Wait a short time for the engine to store the current batch; other records will be read again."""
-        self.leave()
+        self._stop()
         if self._task is not None:
             _, late = await asyncio.wait({self._task}, timeout=FINISH_S)
             for task in late:
                 task.cancel()
 
+    def _stop(self) -> None:
+        self._is_stopping.set()
+        self._tally.waiting_bytes -= sum(size for _, size in self._waiting)
+        self._waiting.clear()
+
     async def _run(self) -> None:
         while self._waiting:
-            first, size = self._waiting.popleft()
-            records = list(first)
-            while self._waiting and len(records) + len(self._waiting[0][0]) <= RECORDS_MAX:
-                more, more_size = self._waiting.popleft()
-                records += more
-                size += more_size
+            await self._run_batch()
+        self._task = None
+
+    async def _run_batch(self) -> None:
+        first, size = self._waiting.popleft()
+        records = list(first)
+        while self._waiting and len(records) + len(self._waiting[0][0]) <= RECORDS_MAX:
+            more, more_size = self._waiting.popleft()
+            records += more
+            size += more_size
+        try:
             while not await self._takes_in(records):
                 if self._is_stopping.is_set():
                     break
+        finally:
             self._tally.waiting_bytes -= size
-        self._task = None
 
     async def _takes_in(self, records: Sequence[KafkaRecord]) -> bool:
         """Schedule a batch; False if that failed and the batch must be retried."""

@@ -91,7 +91,6 @@ class KafkaSource:
         self._reported = (0, 0, 0, 0)  # The totals at the last report: records, events, refused, dead letters lost.
         self._thread = ThreadPoolExecutor(1, "everbell-kafka")
         self._readings: dict[Place, Reading] = {}
-        self._leaving: list[Reading] = []  # Readings of partitions that other readers have by now.
         self._places: set[Place] = set()  # The partitions that this reader has.
         self._read_to: dict[Place, int] = {}
         self._done: dict[Place, int] = {}  # The offsets to commit.
@@ -121,7 +120,7 @@ class KafkaSource:
         self._is_stopping = True
         if self._task is not None:
             await self._task
-        await asyncio.gather(*(reading.finish() for reading in (*self._readings.values(), *self._leaving)))
+        await asyncio.gather(*(reading.finish() for reading in self._readings.values()))
         await self._send_report()
         with suppress(KafkaException):  # Records without a commit are read again.
             await self._in_thread(partial(self._commit, self._take_done(), at_once=True))
@@ -323,11 +322,9 @@ class KafkaSource:
             reading = self._readings.pop(place, None)
             if reading is not None:
                 reading.leave()
-                self._leaving.append(reading)
             if came:
                 with suppress(KafkaException):
                     self._consumer.resume([TopicPartition(*place)])
-        self._leaving = [reading for reading in self._leaving if reading.is_busy]
         return moved
 
     def _heard(self, error: KafkaError) -> None:

@@ -226,8 +226,22 @@ def test_leaving_drops_refused_events_and_records_not_begun() -> None:
         await asyncio.sleep(0.1)
         stage.add("b")
         await stage.reading.finish()
+        stage.engine.answer = lambda draft: None
+        await asyncio.sleep(60)
         assert (stage.engine.stored, stage.done) == ([], [])
-        assert not stage.reading.is_busy
+
+    play(scene)
+
+
+def test_a_batch_is_given_up_when_another_reader_has_the_partition() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.add("a")
+        await asyncio.sleep(0.001)  # The request is on its way.
+        stage.add("b")
+        stage.reading.leave()
+        await asyncio.sleep(60)
+        assert (stage.engine.stored, stage.done) == ([], [])
+        assert stage.tally.waiting_bytes == 0
 
     play(scene)
 
@@ -250,6 +264,5 @@ def test_leaving_does_not_wait_for_a_dead_letter_that_cannot_be_written() -> Non
         await stage.reading.finish()
         await asyncio.sleep(0)
         assert stage.done == []
-        stage.tally.waiting_bytes = 0  # It goes with the process.
 
     play(scene)

@@ -76,7 +76,7 @@ class HttpChannel:
                 headers = payload_headers(delivery, self._now())
             case _:
                 headers = event_headers(delivery, self._now())
-        self._send(delivery, headers, body, lambda reply: delivery.settle(self._judge(reply, delivery.tenant)))
+        self._send(delivery, headers, body, lambda reply: self._settle_one(delivery, reply))
 
     def _start_batches(self, deliveries: Sequence[Delivery]) -> None:
         by_target: dict[str, list[Delivery]] = {}
@@ -100,10 +100,20 @@ class HttpChannel:
         except InvalidInput as invalid:
             done(HttpFailure("refused-address", invalid.reason))
             return
-        request = OutgoingRequest(scheme, host, port, "POST", target, headers, body)
+        request = OutgoingRequest(scheme, host, port, "POST", target, headers, body, first.tenant.name)
         self._pool.send(request, first.tenant.timeout_ms / 1_000, done)
 
+    def _settle_one(self, delivery: Delivery, reply: HttpReply | HttpFailure) -> None:
+        if _had_no_turn(reply):
+            delivery.give_back()
+        else:
+            delivery.settle(self._judge(reply, delivery.tenant))
+
     def _settle_batch(self, batch: list[Delivery], reply: HttpReply | HttpFailure) -> None:
+        if _had_no_turn(reply):
+            for delivery in batch:
+                delivery.give_back()
+            return
         tenant = batch[0].tenant
         whole = self._judge(reply, tenant)
         single: dict[str, Outcome] = {}
@@ -122,7 +132,9 @@ class HttpChannel:
         except msgspec.MsgspecError:
             return {}  # Some other JSON: the answer applies to the whole batch.
         return {
-            result.id: _classified(tenant, result.status, result.reason or f"status {result.status}", None)
+            result.id: _classified(
+                tenant, result.status, (result.reason or f"status {result.status}")[:_REASON_LENGTH], None
+            )
             for result in results
         }
 
@@ -137,7 +149,7 @@ class HttpChannel:
         text = reply.body[:_REASON_LENGTH].decode("utf-8", "replace")
         reason = f"HTTP {status}" + (f": {text}" if text.strip() else "")
         if 300 <= status < 400:
-            where = reply.headers.get("location", "its target")
+            where = reply.headers.get("location", "its target")[:_REASON_LENGTH]
             reason = f"HTTP {status}: redirects are not followed; schedule to {where!r}"
         return _classified(tenant, status, reason, self._retry_after_ms(reply))
 
@@ -152,6 +164,11 @@ class HttpChannel:
         except (ValueError, OverflowError):
             return None
         return min(max(at - self._now(), 0), DAY_MS)
+
+
+def _had_no_turn(reply: HttpReply | HttpFailure) -> bool:
+    """Whether nothing was tried because other hosts had their turn. Then there was no attempt."""
+    return isinstance(reply, HttpFailure) and reply.kind == "no-turn"
 
 
 def _classified(tenant: Tenant, status: int, reason: str, retry_after_ms: int | None) -> Outcome:

@@ -19,8 +19,10 @@ from everbell.http.address_guard import Guard
 from everbell.http.client_connection import Exchange, OnOutcome
 from everbell.http.client_message import HttpFailure, HttpReply, OutgoingRequest, encode_request
 from everbell.http.deadlines import Deadlines
-from everbell.http.dial import Dialler, Resolve, resolve_by_system
+from everbell.http.dial import Dialler
 from everbell.http.origin import Endpoint, Origin, Surroundings
+from everbell.http.resolver import Resolve, resolve_by_system
+from everbell.http.sockets import Sockets
 
 __all__ = ["HttpFailure", "HttpPool", "HttpReply", "OutgoingRequest"]
 
@@ -37,6 +39,7 @@ class HttpPool:
         *,
         guard: Guard | None,
         connections_per_host_max: int = 64,
+        connections_max: int = 16_384,
         idle_s: float = 30.0,
         response_bytes_max: int = 65_536,
         ssl_context: ssl.SSLContext | None = None,
@@ -48,7 +51,8 @@ class HttpPool:
         self._deadlines = Deadlines(loop, self._now)
         self._shared = Surroundings(
             loop=loop,
-            dialler=Dialler(guard, resolve, ssl_context),
+            dialler=Dialler(guard, resolve, ssl_context, now=self._now),
+            sockets=Sockets(connections_max),
             deadlines=self._deadlines,
             now=self._now,
             connections_max=connections_per_host_max,
@@ -65,7 +69,7 @@ class HttpPool:
         """
         endpoint = (request.scheme, request.host, request.port)
         origin = self._origins.get(endpoint) or self._open(endpoint)
-        exchange = Exchange(origin, encode_request(request, origin.authority), timeout_s, done)
+        exchange = Exchange(origin, encode_request(request, origin.authority), timeout_s, done, request.tenant)
         now_s = self._now()
         self._deadlines.add(exchange, now_s + timeout_s)
         origin.submit(exchange, now_s)

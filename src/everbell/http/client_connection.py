@@ -47,10 +47,11 @@ class Owner(Protocol):
 class Exchange(Expiring):
     """One request until its outcome is known: it waits for a connection, then uses one. It ends exactly once."""
 
-    __slots__ = ("_done", "_owner", "connection", "timeout_s", "wire")
+    __slots__ = ("_done", "_owner", "connection", "tenant", "timeout_s", "wire")
 
-    def __init__(self, owner: Owner, wire: bytes, timeout_s: float, done: OnOutcome) -> None:
+    def __init__(self, owner: Owner, wire: bytes, timeout_s: float, done: OnOutcome, tenant: str = "") -> None:
         self.wire = wire
+        self.tenant = tenant
         self.timeout_s = timeout_s
         self.connection: HttpConnection | None = None
         self._owner = owner

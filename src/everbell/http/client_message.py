@@ -15,7 +15,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from everbell.errors import EverbellError
 
-FailureKind = Literal["refused-address", "resolve", "connect", "tls", "timeout", "closed", "protocol"]
+FailureKind = Literal["refused-address", "resolve", "connect", "tls", "timeout", "no-turn", "closed", "protocol"]
 
 # Requests of these methods have no body unless there is one; all others state its length even when it is
 # empty.
@@ -32,6 +32,8 @@ class OutgoingRequest(msgspec.Struct, frozen=True, gc=False):
     target: str
     headers: bytes = b""  # Encoded lines, each "name: value\r\n"; without host and content-length.
     body: bytes = b""
+    tenant: str = ""
+    """Tenants share lookups and sockets fairly."""
 
 
 class HttpReply:

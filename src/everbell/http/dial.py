@@ -1,6 +1,6 @@
 """From a host name to a connection: resolve, check, connect.
 
-A name is resolved once per connection, every address that comes back is checked by the guard, and the
+Every address of a name is checked by the guard for each connection, and the
 connection is made to one of the addresses that were checked. Between the check and the connection nothing is
 resolved again.
 
@@ -12,29 +12,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from ipaddress import ip_address
 
 from everbell.http.address_guard import Guard, RefusedAddress
 from everbell.http.client_connection import HttpConnection
 from everbell.http.client_message import HttpFailure
-
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Gives the addresses of a host, best first; raises OSError when it has none."""
+from everbell.http.resolver import Resolve, Resolver
 
 # All addresses of a name are checked, but only the first few are tried.
 ADDRESSES_TRIED_MAX = 8
 # A silent address must not use up the time of the request: the next one is tried beside it after this long
 # (RFC 8305).
 STAGGER_S = 0.25
-
-
-async def resolve_by_system(host: str, port: int) -> list[str]:
-    """The addresses that the system's resolver gives."""
-    answers = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
 
 
 class Dialler:
@@ -46,15 +37,18 @@ class Dialler:
         resolve: Resolve,
         ssl_context: ssl.SSLContext | None,
         stagger_s: float = STAGGER_S,
+        now: Callable[[], float] | None = None,
     ) -> None:
         self._guard = guard
-        self._resolve = resolve
         self._ssl_context = ssl_context
         self._stagger_s = stagger_s
-        self._lookups: dict[str, asyncio.Task[Sequence[str]]] = {}
+        self._resolver = Resolver(resolve, now or asyncio.get_running_loop().time)
 
-    async def dial(self, scheme: str, host: str, port: int, make: Callable[[], HttpConnection]) -> HttpConnection:
-        addresses = await self._addresses(host, port)
+    async def dial(
+        self, scheme: str, host: str, port: int, make: Callable[[], HttpConnection], tenant: str = ""
+    ) -> HttpConnection:
+        """Connect to a host, for a tenant."""
+        addresses = await self._addresses(host, port, tenant)
         self._check(host, addresses)
 
         def connect(address: str) -> Coroutine[None, None, HttpConnection]:
@@ -64,34 +58,16 @@ class Dialler:
             return await connect(addresses[0])
         return await _first(connect, addresses[:ADDRESSES_TRIED_MAX], self._stagger_s)
 
-    async def _addresses(self, host: str, port: int) -> Sequence[str]:
+    async def _addresses(self, host: str, port: int, tenant: str) -> Sequence[str]:
         try:
             return [str(ip_address(host))]
         except ValueError:
             pass
-        # Connections that are made at the same time share one lookup. So a host with slow name servers occupies
-        # only one of the few threads in which all names are resolved.
-        lookup = self._lookups.get(host)
-        if lookup is None:
-            lookup = asyncio.get_running_loop().create_task(self._look_up(host, port))
-            self._lookups[host] = lookup
-            lookup.add_done_callback(lambda task: self._looked_up(host, task))
-        return await asyncio.shield(lookup)
+        return await self._resolver.addresses(host, port, tenant)
 
-    async def _look_up(self, host: str, port: int) -> Sequence[str]:
-        try:
-            addresses = await self._resolve(host, port)
-        except (OSError, UnicodeError) as error:
-            explanation = getattr(error, "strerror", None) or str(error)
-            raise HttpFailure("resolve", f"the host {host} cannot be resolved: {explanation}") from error
-        if not addresses:
-            raise HttpFailure("resolve", f"the host {host} has no address")
-        return addresses
-
-    def _looked_up(self, host: str, task: asyncio.Task[Sequence[str]]) -> None:
-        del self._lookups[host]
-        if not task.cancelled():
-            task.exception()  # The waiting dials get it. If none waits any more, it is not worth a log line.
+    def is_waiting(self, host: str) -> bool:
+        """Whether the name of the host waits for its turn to be resolved."""
+        return self._resolver.is_waiting(host)
 
     def _check(self, host: str, addresses: Sequence[str]) -> None:
         if self._guard is None:

@@ -17,6 +17,7 @@ class ServerLimits:
     read_timeout_s: float = 30.0  # 408; from the first byte of a request to its last, and to take an answer
     idle_timeout_s: float = 75.0  # no status: an idle connection is closed
     connections_max: int = 10_000  # 503
+    turned_away_max: int = 256  # no status: connections over the limit that are still being answered 503
     pipelined_max: int = 64  # no status: the connection is not read until answers are sent
     ready_bytes_max: int = 1024 * 1024  # the same; complete answers that wait for an earlier one
 

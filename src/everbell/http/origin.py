@@ -24,6 +24,7 @@ from everbell.http.client_connection import Exchange, HttpConnection
 from everbell.http.client_message import HttpFailure
 from everbell.http.deadlines import Deadlines, Expiring
 from everbell.http.dial import Dialler
+from everbell.http.sockets import Sockets
 
 # An attempt to connect lasts as long as the exchange that caused it, within these bounds: a very short
 # deadline should not prevent a connection for the next exchange, a very long one should not keep an attempt
@@ -48,15 +49,17 @@ class Surroundings:
     connections_max: int
     idle_s: float
     response_bytes_max: int
+    sockets: Sockets
 
 
 class _Dial(Expiring):
     """The deadline of one attempt to connect."""
 
-    __slots__ = ("_task",)
+    __slots__ = ("_task", "tenant")
 
-    def __init__(self, task: asyncio.Task[HttpConnection]) -> None:
+    def __init__(self, task: asyncio.Task[HttpConnection], tenant: str) -> None:
         self._task = task
+        self.tenant = tenant
 
     def expire(self) -> None:
         self._task.cancel()
@@ -91,7 +94,7 @@ class Origin(Expiring):
         self._now = shared.now
         self._idle_s = shared.idle_s
         self._retire = retire
-        self._connections: set[HttpConnection] = set()
+        self._connections: dict[HttpConnection, str] = {}  # With the tenant that the socket counts for.
         self._idle: list[HttpConnection] = []  # The longest idle first.
         self._waiting: OrderedDict[Exchange, None] = OrderedDict()
         self._dials: dict[asyncio.Task[HttpConnection], _Dial] = {}
@@ -108,6 +111,7 @@ class Origin(Expiring):
         idle = self._idle
         while idle:
             connection = idle.pop()
+            self._shared.sockets.became_busy(connection)
             if not connection.is_closing() and connection.idle_since_s + self._idle_s > now_s:
                 connection.start(exchange)
                 return
@@ -124,23 +128,42 @@ class Origin(Expiring):
         else:
             connection.idle_since_s = self._now()
             self._idle.append(connection)
+            self._shared.sockets.became_idle(connection)
 
     def lost(self, connection: HttpConnection) -> None:
-        self._connections.discard(connection)  # An idle one stays in `_idle`: `submit` skips closed connections.
+        tenant = self._connections.pop(connection, None)  # An idle one stays in `_idle`: `submit` skips closed ones.
+        self._shared.sockets.became_busy(connection)
+        if tenant is not None:
+            self._shared.sockets.give_back(tenant)
         self._replace()
 
     def withdraw(self, exchange: Exchange) -> HttpFailure:
         self._waiting.pop(exchange, None)
+        if not self._waiting:
+            self._shared.sockets.forget(self)
+        if not self._connections and self._has_no_turn():
+            return HttpFailure("no-turn", f"{self.peer} waits for others: too many hosts are being connected to")
         if self._dials:
             reason = f"no connection to {self.peer} could be made within {exchange.timeout_s:g} s"
         else:
             reason = f"all {len(self._connections)} connections to {self.peer} stayed busy for {exchange.timeout_s:g} s"
         return HttpFailure("timeout", reason)
 
+    def _has_no_turn(self) -> bool:
+        """Whether nothing was tried, because the name, or a socket, waits for its turn."""
+        shared = self._shared
+        return shared.dialler.is_waiting(self._endpoint[1]) or (not self._dials and shared.sockets.is_waiting(self))
+
+    def go_on(self) -> None:
+        """See `WaitingOrigin`."""
+        self._replace()
+
     def expire(self) -> None:
         now_s, idle_s = self._now(), self._idle_s
         while self._idle and self._idle[0].idle_since_s + idle_s <= now_s:
-            self._idle.pop(0).abandon()
+            connection = self._idle.pop(0)
+            self._shared.sockets.became_busy(connection)
+            connection.abandon()
         if self._connections or self._dials or self._waiting:
             since_s = self._idle[0].idle_since_s if self._idle else now_s
             self._shared.deadlines.add(self, since_s + idle_s)
@@ -164,30 +187,35 @@ class Origin(Expiring):
         shared, connected = self._shared, len(self._connections)
         wanted = min(len(self._waiting), shared.connections_max - connected, max(DIALS_MIN, connected))
         for _ in range(wanted - len(self._dials)):
-            task = shared.loop.create_task(shared.dialler.dial(*self._endpoint, lambda: HttpConnection(self)))
-            self._dials[task] = dial = _Dial(task)
+            tenant = next(iter(self._waiting)).tenant
+            if not shared.sockets.take(self, tenant):
+                return
+            task = shared.loop.create_task(shared.dialler.dial(*self._endpoint, lambda: HttpConnection(self), tenant))
+            self._dials[task] = dial = _Dial(task, tenant)
             shared.deadlines.add(dial, shared.now() + min(max(timeout_s, DIAL_S_MIN), DIAL_S_MAX))
             task.add_done_callback(self._dialled)
 
     def _dialled(self, task: asyncio.Task[HttpConnection]) -> None:
         dial = self._dials.pop(task)
         dial.bucket.pop(dial, None)
-        if not task.cancelled():
-            error = task.exception()
-            if error is None:
-                self._adopt(task.result())
-            elif isinstance(error, HttpFailure):
-                # A copy: several attempts may share the failure of one lookup, and its traceback keeps them in memory.
-                self._fail_one(HttpFailure(error.kind, error.reason))
-            else:
-                self._fail_one(HttpFailure("connect", f"cannot connect to {self.peer}: {error!r}"))
+        error = None if task.cancelled() else task.exception()
+        if not task.cancelled() and error is None:
+            self._adopt(task.result(), dial.tenant)
+        else:
+            self._shared.sockets.give_back(dial.tenant)
+        if isinstance(error, HttpFailure):
+            # A copy: several attempts may share the failure of one lookup, and its traceback keeps them in memory.
+            self._fail_one(HttpFailure(error.kind, error.reason))
+        elif error is not None:
+            self._fail_one(HttpFailure("connect", f"cannot connect to {self.peer}: {error!r}"))
         self._replace()
 
-    def _adopt(self, connection: HttpConnection) -> None:
+    def _adopt(self, connection: HttpConnection, tenant: str) -> None:
         if connection.is_closing():
+            self._shared.sockets.give_back(tenant)
             self._fail_one(HttpFailure("connect", f"{self.peer} closed the connection as soon as it was made"))
             return
-        self._connections.add(connection)
+        self._connections[connection] = tenant
         if self._closed:
             connection.abandon()
         else:

@@ -25,9 +25,6 @@ logger = logging.getLogger(__name__)
 
 MakeProblem = Callable[[int, str], HttpResponse]
 
-# A connection over the limit still gets its 503, but a flood of them must not occupy a socket each.
-TURNED_AWAY_MAX = 256
-
 
 class OpenConnection(Protocol):
     """A connection, as the service sees it."""
@@ -98,7 +95,7 @@ class Service:
             self._served.add(connection)
             return True
         self._turned_away.add(connection)
-        if len(self._turned_away) > TURNED_AWAY_MAX:
+        if len(self._turned_away) > self.limits.turned_away_max:
             connection.abort()
         return False
 

@@ -34,6 +34,7 @@ from everbell.links.copies import KeysCopy, PoliciesCopy
 from everbell.links.link_client import LinkClient
 from everbell.links.remote_engine import GatewayEngine
 from everbell.log_lines import set_up_logging
+from everbell.node.file_limits import gateway_shares, raise_file_limit
 from everbell.node.gateway_fleet import GatewayPlan, share_of
 from everbell.node.process import collect_rarely
 from everbell.node.tls import renew_certificate, server_tls
@@ -86,7 +87,13 @@ class Gateway:
             audit=audit,
             kafka=plan.kafka.clusters.keys(),
         )
-        limits = ServerLimits(body_bytes_max=plan.body_bytes_max, bodies_bytes_max=plan.bodies_bytes_max)
+        shares = gateway_shares(raise_file_limit())
+        limits = ServerLimits(
+            body_bytes_max=plan.body_bytes_max,
+            bodies_bytes_max=plan.bodies_bytes_max,
+            connections_max=shares.inbound,
+            turned_away_max=shares.turned_away,
+        )
         guard = PagesGuard(api, on_loopback=plan.on_loopback)
         server = HttpServer(guard, limits=limits, on_problem=server_problem, screen=guard.screening(api.screen))
         if tls is not None:

@@ -43,6 +43,7 @@ from everbell.http.server import HttpServer, ServerLimits
 from everbell.logs.port import Log
 from everbell.node.answers import NodeAnswers
 from everbell.node.diagnosis import diagnose, disk_health
+from everbell.node.file_limits import node_shares, raise_file_limit
 from everbell.node.first_key import ensure_operator, refuse_strangers
 from everbell.node.gateway_fleet import Gateways, share_of
 from everbell.node.metrics import render
@@ -106,7 +107,11 @@ class Node:
         self._meeting = meeting_of(settings)
         await refuse_strangers(settings, self._log, self._clock)
         self._watch_signals()
-        pool = HttpPool(guard=Guard(settings.allow_targets), connections_per_host_max=_CONNECTIONS_PER_HOST)
+        pool = HttpPool(
+            guard=Guard(settings.allow_targets),
+            connections_per_host_max=_CONNECTIONS_PER_HOST,
+            connections_max=node_shares(raise_file_limit()).outbound,
+        )
         http = HttpChannel(pool, self._clock)
         channels: dict[str, Channel] = {"http": http, "https": http}
         if self._kafka is not None:
@@ -221,7 +226,13 @@ class Node:
             audit=audit,
             kafka=frozenset(settings.kafka.clusters),
         )
-        limits = ServerLimits(body_bytes_max=settings.body_bytes_max, bodies_bytes_max=settings.bodies_bytes_max)
+        shares = node_shares(raise_file_limit())
+        limits = ServerLimits(
+            body_bytes_max=settings.body_bytes_max,
+            bodies_bytes_max=settings.bodies_bytes_max,
+            connections_max=shares.inbound,
+            turned_away_max=shares.turned_away,
+        )
         guard = PagesGuard(api, on_loopback=settings.on_loopback)
         server = HttpServer(guard, limits=limits, on_problem=server_problem, screen=guard.screening(api.screen))
         await server.start(listener, self._tls)

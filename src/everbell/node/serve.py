@@ -11,6 +11,7 @@ import uvloop
 from everbell.clock import SystemClock
 from everbell.errors import InvalidInput
 from everbell.logs.url import open_log
+from everbell.node.file_limits import raise_file_limit
 from everbell.node.node import BROKEN_EXIT, Node, announce
 from everbell.node.process import collect_rarely, switch_soon
 from everbell.node.settings import Settings, SettingsError
@@ -27,6 +28,7 @@ _log = logging.getLogger("everbell.server")
 def serve(settings: Settings) -> int:
     """Run a server until a signal stops it. Returns the exit code."""
     switch_soon()
+    raise_file_limit()  # Before the store is opened: it uses a part of the limit.
 
     async def main() -> int:
         store = open_store(

@@ -266,3 +266,31 @@ def test_a_payload_can_travel_alone() -> None:
         assert b"everbell-id: order-17" in request.headers
 
     run(test)
+
+
+@pytest.mark.parametrize("tenant", [Tenant("shop"), BATCHING])
+def test_waiting_in_vain_for_a_lookup_or_a_socket_is_no_attempt(tenant: Tenant) -> None:
+    async def main() -> None:
+        pool = FakePool(HttpFailure("no-turn", "others had their turn"))
+        deliveries = [FakeDelivery(id=name, tenant=tenant) for name in ("a", "b")]
+        HttpChannel(cast(HttpPool, pool), FixedClock()).start(deliveries)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert [delivery.given_back for delivery in deliveries] == [1, 1]
+        assert not any(delivery.outcomes for delivery in deliveries)
+        assert {request.tenant for request, _ in pool.sent} == {"shop"}
+
+    run(main)
+
+
+def test_what_a_receiver_returns_is_kept_in_part() -> None:
+    redirect = outcome_of(reply(302, location="https://elsewhere.example/" + "x" * 5_000))
+    assert len(redirect.reason or "") < 300
+
+    async def main() -> None:
+        body = msgspec.json.encode({"results": [{"id": "a", "status": 503, "reason": "x" * 5_000}]})
+        delivery = FakeDelivery(id="a", tenant=BATCHING)
+        HttpChannel(cast(HttpPool, FakePool(reply(200, body))), FixedClock()).start([delivery])
+        assert len((await delivery.until_settled()).reason or "") == 200
+
+    run(main)

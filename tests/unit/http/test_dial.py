@@ -14,7 +14,8 @@ import pytest
 from everbell.http.address_guard import Guard
 from everbell.http.client import HttpFailure, HttpReply, OutgoingRequest
 from everbell.http.client_connection import Exchange, HttpConnection
-from everbell.http.dial import Dialler, Resolve, resolve_by_system
+from everbell.http.dial import Dialler
+from everbell.http.resolver import Resolve, resolve_by_system
 from tests.unit.http.scripted_server import (
     OK,
     Play,
@@ -115,7 +116,7 @@ def test_a_resolver_that_breaks_is_no_reason_to_hang(play: Play) -> None:
     async def scenario() -> None:
         async with pool_of(resolve=resolve) as pool:
             failure = await failure_of(asked(pool, request_to("nowhere.example", 80)))
-            assert failure.kind == "connect"
+            assert failure.kind == "resolve"
             assert "a bug" in failure.reason
 
     play(scenario)

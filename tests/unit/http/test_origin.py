@@ -9,8 +9,10 @@ from contextlib import suppress
 from everbell.http.client import HttpFailure, HttpReply, OutgoingRequest
 from everbell.http.client_connection import Exchange, HttpConnection
 from everbell.http.deadlines import Deadlines
-from everbell.http.dial import Dialler, resolve_by_system
+from everbell.http.dial import Dialler
 from everbell.http.origin import DIAL_S_MAX, Origin, Surroundings
+from everbell.http.resolver import resolve_by_system
+from everbell.http.sockets import Sockets
 from tests.unit.http.scripted_server import (
     LONG_S,
     OK,
@@ -156,7 +158,9 @@ class StuckAtFirst(Dialler):
         super().__init__(None, resolve_by_system, None)
         self.stuck = asyncio.Event()
 
-    async def dial(self, scheme: str, host: str, port: int, make: Callable[[], HttpConnection]) -> HttpConnection:
+    async def dial(
+        self, scheme: str, host: str, port: int, make: Callable[[], HttpConnection], tenant: str = ""
+    ) -> HttpConnection:
         if not self.stuck.is_set():
             self.stuck.set()
             await asyncio.Event().wait()
@@ -170,7 +174,9 @@ class Announcing(Dialler):
         super().__init__(None, resolve_by_system, None)
         self.made = asyncio.Event()
 
-    async def dial(self, scheme: str, host: str, port: int, make: Callable[[], HttpConnection]) -> HttpConnection:
+    async def dial(
+        self, scheme: str, host: str, port: int, make: Callable[[], HttpConnection], tenant: str = ""
+    ) -> HttpConnection:
         connection = await super().dial(scheme, host, port, make)
         self.made.set()
         return connection
@@ -183,7 +189,9 @@ class Counting(Dialler):
         super().__init__(None, resolve_by_system, None)
         self.waiting: list[asyncio.Future[None]] = []
 
-    async def dial(self, scheme: str, host: str, port: int, make: Callable[[], HttpConnection]) -> HttpConnection:
+    async def dial(
+        self, scheme: str, host: str, port: int, make: Callable[[], HttpConnection], tenant: str = ""
+    ) -> HttpConnection:
         told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.waiting.append(told)
         await told
@@ -198,9 +206,7 @@ class Bench:
         self.clock = Clock()
         self.deadlines = Deadlines(loop, self.clock)
         self.outcome: asyncio.Future[HttpReply | HttpFailure] = loop.create_future()
-        shared = Surroundings(
-            loop, dialler, self.deadlines, self.clock, connections_max, idle_s=30, response_bytes_max=100
-        )
+        shared = Surroundings(loop, dialler, self.deadlines, self.clock, connections_max, 30, 100, Sockets(10_000))
         self.origin = Origin(("http", "127.0.0.1", port), shared, retire=lambda: None, closed=False)
 
     def submit(self) -> None:
@@ -326,5 +332,31 @@ def test_a_host_that_is_not_used_any_more_is_forgotten(play: Play) -> None:
             clock.now_s += 31
             pool.sweep()
             assert pool._origins == {}
+
+    play(scenario)
+
+
+def test_a_host_that_waits_for_its_turn_has_had_no_attempt(play: Play) -> None:
+    async def scenario() -> None:
+        # Given as many names that never resolve as one tenant may look up at a time
+        clock = Clock()
+        never = asyncio.Event()
+
+        async def resolve(host: str, port: int) -> list[str]:
+            await never.wait()
+            return []
+
+        async with pool_of(resolve=resolve, now=clock) as pool:
+            asking = [
+                asked(pool, OutgoingRequest("http", f"h{n}.example", 80, "GET", "/", tenant="t")) for n in range(60)
+            ]
+            await until(lambda: pool._shared.dialler.is_waiting("h59.example"))
+            clock.now_s += LONG_S + 1
+            pool.sweep()
+            kinds = [(await failure_of(one)).kind for one in asking]
+            # Then the names that were looked up timed out, and those behind them have not been tried.
+            assert kinds[0] == "timeout"
+            assert kinds[-1] == "no-turn"
+            never.set()
 
     play(scenario)

@@ -13,7 +13,6 @@ import pytest
 import uvloop
 
 from everbell.http.server import HttpHandler, HttpRequest, HttpResponse, HttpServer, ServerLimits, problem
-from everbell.http.service import TURNED_AWAY_MAX
 from tests.unit.http.fake_transport import Answer, read_answers
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -206,7 +205,7 @@ def test_a_flood_of_connections_does_not_hold_sockets(run: Run) -> None:
         async with serving(echo, ServerLimits(connections_max=1)) as server, connected(server) as first:
             await first.ask(GET)
             flood = []
-            for _ in range(TURNED_AWAY_MAX):
+            for _ in range(ServerLimits().turned_away_max):
                 flood.append(Client(*await asyncio.open_connection(HOST, server.port)))
                 assert (await flood[-1].answer()).status == 503
             one_more = Client(*await asyncio.open_connection(HOST, server.port))

@@ -14,6 +14,7 @@ Facts about rocksdict 0.3.29 (RocksDB 9.8), all measured:
 
 from __future__ import annotations
 
+import resource
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -81,12 +82,18 @@ def _options() -> Options:
     # Merging more files of the first level at once saves a quarter of all work, and hardly slows reads.
     options.set_level_zero_file_num_compaction_trigger(8)
     options.set_max_background_jobs(2)
-    options.set_max_open_files(512)
+    options.set_max_open_files(open_files_max())
     options.set_keep_log_file_num(3)
     options.set_max_log_file_size(4 * _MIB)
     options.set_stats_dump_period_sec(0)
     options.set_stats_persist_period_sec(0)
     return options
+
+
+def open_files_max() -> int:
+    """A quarter of the file descriptors of the process, within bounds. Connections leave this quarter to the store."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 512 if limit == resource.RLIM_INFINITY else min(max(limit // 4, 32), 512)
 
 
 def scan(db: Rdict, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -76,3 +76,15 @@ def test_kafka_is_measured_beside_a_bare_loop(tmp_path: Path) -> None:
     assert figure["baselines"][0]["what"] == "bare loop: consume and produce"
     assert figure["value"] > 0
     assert not os.listdir(tmp_path)
+
+
+def test_the_outbox_is_measured_beside_the_same_transactions_without_it(tmp_path: Path) -> None:
+    url = shared.postgres().url
+    report = json.loads(bench(tmp_path, "--events", "1000", "--json", "--only", "outbox", "--postgres", url))
+
+    transactions, late, collecting = report["figures"]
+    assert transactions["baselines"][0]["what"] == "the same transactions without an event"
+    assert late["lateness"]["count"] == 1_000
+    assert late["lateness"]["earliest_ms"] >= 0
+    assert collecting["value"] > 0
+    assert not os.listdir(tmp_path)

@@ -139,3 +139,20 @@ class Finished(Struct, frozen=True):
     events: int
     cpu_s: float
     lateness: Lateness | None = None
+
+
+class OutboxPlan(Struct, frozen=True):
+    """An application with connections to a database that has an outbox."""
+
+    url: str
+    connections: int
+
+
+class OutboxOrder(Struct, frozen=True):
+    """Transactions with an order alone (`plain`), or with an event, too; or fill the outbox, or drain it."""
+
+    work: Literal["plain", "schedule", "fill", "drain"]
+    count: int
+    event: str = ""
+    per_s: float | None = None
+    """The pace; None: as fast as possible."""

@@ -20,6 +20,7 @@ from everbell.bench.ingest import ingest, single
 from everbell.bench.kafka import kafka
 from everbell.bench.late import late
 from everbell.bench.million import million
+from everbell.bench.outbox import outbox
 from everbell.bench.pending import pending
 from everbell.bench.postgres import postgres
 from everbell.bench.recurring import preview, recurring
@@ -43,6 +44,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "recurring": recurring,
     "guarded": guarded,
     "postgres": postgres,
+    "outbox": outbox,
     "kafka": kafka,
     "cassandra": cassandra,
     "shards": shards,
@@ -55,7 +57,13 @@ ONCE = frozenset({"pending", "herd", "million", "recurring", "guarded", "shards"
 
 def names_of(only: Sequence[str] | None, scene: Scene) -> list[str]:
     """The requested measurements, or all that are possible here."""
-    places = {"postgres": scene.postgres, "kafka": scene.kafka, "cassandra": scene.cassandra, "shards": scene.cassandra}
+    places = {
+        "postgres": scene.postgres,
+        "outbox": scene.postgres,
+        "kafka": scene.kafka,
+        "cassandra": scene.cassandra,
+        "shards": scene.cassandra,
+    }
     missing = {name for name, place in places.items() if not place}
     return list(only or (name for name in MEASUREMENTS if name not in missing))
 

@@ -35,9 +35,10 @@ BYTES_MAX = 8 * 1024 * 1024
 FINISH_S = 1.0
 """How long a stop waits for the engine: short, because the engine may be waiting for this very node."""
 POLL_S = 0.5
-BUSY_ROWS = 50
-"""A look that finds this many rows keeps the collector busy for a while."""
-_BUSY_S = 0.1
+BUSY_ROWS = 10
+"""This many rows within a tenth of a second keep the collector busy for a while."""
+_BUSY_WINDOW_S = 0.1
+_BUSY_S = 0.25
 _BUSY_POLL_S = 0.004
 _LINGER_S = 0.05
 _CLEAN_UP_S = 600.0
@@ -90,6 +91,8 @@ class Collecting:
         self._now_s = asyncio.get_running_loop().time
         self._is_quiet: bool | None = None
         """Whether transactions do not notify."""
+        self._window_until_s = 0.0
+        self._window_rows = 0
         self._busy_until_s = 0.0
         self._linger_until_s = 0.0
         self._clean_up_at_s = 0.0
@@ -141,10 +144,17 @@ class Collecting:
         self._unseen.see([row.seq for row in rows], running)
         self._progress.waiting = len(rows) + (max(last - rows[-1].seq, 0) if rows else 0)
         self._progress.oldest_ms = max(self._clock.now() - rows[0].asked_at, 0) if rows else 0
-        if len(rows) >= BUSY_ROWS:
-            self._busy_until_s = self._now_s() + _BUSY_S
+        self._count(len(rows))
         # A second look at rows after a pause may find some that the engine is storing.
         return [row for row in rows if row.seq not in self._under_way]
+
+    def _count(self, rows: int) -> None:
+        now_s = self._now_s()
+        if now_s >= self._window_until_s:
+            self._window_until_s, self._window_rows = now_s + _BUSY_WINDOW_S, 0
+        self._window_rows += rows
+        if self._window_rows >= BUSY_ROWS:
+            self._busy_until_s = now_s + _BUSY_S
 
     def _hand_over(self, rows: Sequence[OutboxRow]) -> None:
         held = self.holds.tenants  # A pause may have begun after the look.

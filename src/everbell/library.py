@@ -29,7 +29,8 @@ from everbell.core.health import Health
 from everbell.core.request import Ask, Handlers
 from everbell.core.target import group_of
 from everbell.core.tenant import Tenant, Tenants
-from everbell.engine.engine import Engine, EngineSettings
+from everbell.engine.engine import Engine
+from everbell.engine.settings import EngineSettings
 from everbell.entropy import Entropy, SystemEntropy
 from everbell.errors import EverbellError
 from everbell.http.client import HttpPool

@@ -22,8 +22,9 @@ from everbell.core.event import Event, Record, Repeat
 from everbell.core.retry import DELIVERED, Outcome, RetryPolicy
 from everbell.core.spec import Draft
 from everbell.core.tenant import Tenant, Tenants
-from everbell.engine.engine import Engine, EngineSettings
+from everbell.engine.engine import Engine
 from everbell.engine.requests import Amend, CountEvents, Get, RedriveMatching
+from everbell.engine.settings import EngineSettings
 from everbell.entropy import SeededEntropy
 from everbell.errors import Conflict, EverbellError, NotFound, StoreFull
 from everbell.stores.memory.store import MemoryStore

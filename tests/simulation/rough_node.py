@@ -10,7 +10,8 @@ from everbell.cluster.router import Router
 from everbell.cluster.settings import ClusterSettings
 from everbell.cluster.store_watch import StoreWatch
 from everbell.core.tenant import Tenants
-from everbell.engine.engine import Engine, EngineSettings
+from everbell.engine.engine import Engine
+from everbell.engine.settings import EngineSettings
 from everbell.entropy import SeededEntropy
 from tests.simulation.cluster_options import ClusterOptions
 from tests.simulation.network import Network

@@ -26,11 +26,12 @@ from everbell.core.retry import DELIVERED, Outcome, RetryPolicy
 from everbell.core.simple_batch import SimpleBatch
 from everbell.core.spec import Draft
 from everbell.core.tenant import Tenant, Tenants
-from everbell.engine.engine import Engine, EngineSettings
+from everbell.engine.engine import Engine
 from everbell.engine.requests import Amend, Cancel, CountEvents, Find, Redrive, RedriveMatching, Schedule
 from everbell.engine.row_preparer import RowPreparer
 from everbell.engine.seen import DraftResult
 from everbell.engine.seen import Seen as SeenEvent
+from everbell.engine.settings import EngineSettings
 from everbell.entropy import SeededEntropy
 from everbell.errors import Conflict, EverbellError, NotFound, StoreFull, StoreUnavailable
 from everbell.stores.memory.store import MemoryStore

@@ -32,6 +32,7 @@ from everbell.edge.idempotency import HEADER, idempotent_id, mismatch
 from everbell.engine.requests import Amend, Cancel, Get, Replace, Ring, TryOut
 from everbell.engine.seen import DraftResult, Seen
 from everbell.engine.turn_batch import TurnBatch
+from everbell.engine.view_requests import Explain
 from everbell.errors import Conflict, EverbellError, InvalidInput, NotFound, VersionMismatch
 from everbell.http.message import HttpRequest, HttpResponse
 from everbell.http.problem import INTERNAL, problem_of
@@ -131,8 +132,12 @@ class EventsApi(Resource, tag="events"):
 
     @Route("GET", EVENT, "Read an event", (SEEN,), access="read", problems=(404,))
     async def get_event(self, request: HttpRequest, tenant: str, event_id: str) -> HttpResponse:
-        """The answer has the latest attempts. Payload and headers are kept until the event ends."""
-        return event_response(await self._ask(Get(tenant, check_id(event_id))))
+        """The answer has the latest attempts, and `why` an unfinished event has not been delivered yet.
+
+        Payload and headers are kept until the event ends.
+        """
+        explained = await self._ask(Explain(tenant, check_id(event_id)))
+        return event_response(explained.seen, explained.why)
 
     @Route(
         "PATCH",

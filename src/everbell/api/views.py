@@ -20,6 +20,7 @@ from everbell.core.event import Attempt, Event, Record, Status
 from everbell.core.ids import is_made
 from everbell.core.retry import Outcome, Result, RetryPolicy
 from everbell.core.time import format_duration
+from everbell.core.why import Why
 from everbell.engine.seen import Seen
 from everbell.http.message import HttpResponse
 
@@ -86,6 +87,7 @@ class EventView(Struct, frozen=True, omit_defaults=True, gc=False):
     paused: PauseView | None = None
     repeat_of: Annotated[str, Meta(description="the recurring event that this is an occurrence of")] | None = None
     delivery: Annotated[Form, Meta(description="the form of its deliveries, if it has its own")] | None = None
+    why: Annotated[Why, Meta(description="why it has not been delivered yet, when one event is read")] | None = None
 
 
 class EventsView(Struct, frozen=True, omit_defaults=True):
@@ -148,13 +150,13 @@ def found_response(seen: Seen) -> HttpResponse:
     return HttpResponse(200, body, "application/json", headers)
 
 
-def event_response(seen: Seen) -> HttpResponse:
+def event_response(seen: Seen, why: Why | None = None) -> HttpResponse:
     """A whole event, with its version as the ETag."""
     event = seen.event
     headers: tuple[tuple[str, str], ...] = (("etag", f'"{event.version}"'),)
     if seen.created:
         headers = (("location", location_of(event.tenant, event.id)), *headers)
-    return HttpResponse(201 if seen.created else 200, _encode(event_view(seen)), "application/json", headers)
+    return HttpResponse(201 if seen.created else 200, _encode(event_view(seen, why)), "application/json", headers)
 
 
 def json_response(content: object, status: int = 200) -> HttpResponse:
@@ -165,7 +167,7 @@ def location_of(tenant: str, event_id: str) -> str:
     return f"/v1/tenants/{tenant}/events/{quote(event_id, safe='')}"
 
 
-def event_view(seen: Seen) -> EventView:
+def event_view(seen: Seen, why: Why | None = None) -> EventView:
     """An event, or the record of a finished one."""
     event = seen.event
     attempts = tuple(map(_attempt_view, event.attempts)) or None
@@ -210,6 +212,7 @@ def event_view(seen: Seen) -> EventView:
         pause_view(event.course),
         event.origin,
         delivery=own_form(event.headers),
+        why=why,
     )
 
 

@@ -73,6 +73,10 @@ class HandlerChannel:
         called = handler if inspect.iscoroutinefunction(handler) else self._in_thread(handler)
         self._handlers[f"handler:{name}"] = called
 
+    def lacks(self, target: str) -> bool:
+        """Whether the target is a handler that is not registered."""
+        return target.startswith("handler:") and target not in self._handlers
+
     def start(self, deliveries: Sequence[Delivery]) -> None:
         self._queue.extend(deliveries[0].desk.begin_all(deliveries))
         self._run_soon()

@@ -104,7 +104,7 @@ def print_event(event: EventView, now: int, paint: Paint) -> None:
 
 
 def _facts(event: EventView, now: int) -> list[tuple[str, str]]:
-    facts = [("status", _status(event, now)), ("due", _when(event.at, now)), ("to", harmless(event.to))]
+    facts = [("status", _status(event, now)), *_why(event), ("due", _when(event.at, now)), ("to", harmless(event.to))]
     if event.key is not None:
         facts.append(("key", harmless(event.key)))
     if event.tags:
@@ -133,6 +133,10 @@ def _facts(event: EventView, now: int) -> list[tuple[str, str]]:
         facts.append(("reason", harmless(event.reason)))
     facts.append(("version", str(event.version)))
     return facts
+
+
+def _why(event: EventView) -> list[tuple[str, str]]:
+    return [] if event.why is None else [("why", harmless(event.why.sentence))]
 
 
 def _status(event: EventView, now: int) -> str:

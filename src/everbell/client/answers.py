@@ -17,6 +17,7 @@ from everbell.core.delivery_form import Form
 from everbell.core.event import Status
 from everbell.core.pause import What
 from everbell.core.retry import Result
+from everbell.core.why import Why
 from everbell.errors import EverbellError
 
 if TYPE_CHECKING:
@@ -137,6 +138,8 @@ class EventView(Struct, frozen=True, kw_only=True):
     """The recurring event that this is an occurrence of, where occurrences may overlap."""
     delivery: Form | None = None
     """The form of its deliveries, if it has its own."""
+    why: Why | None = None
+    """Of one event that was read by its id: why it has not been delivered yet."""
 
 
 class EventPage(Struct, frozen=True):

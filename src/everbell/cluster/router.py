@@ -28,7 +28,8 @@ from everbell.engine.bulk import cancel_matching, redrive_matching
 from everbell.engine.engine import Engine
 from everbell.engine.request_routes import Anywhere, ByEventId, ByKey, EngineRequest, EveryNode
 from everbell.engine.requests import Allot, ApplyItems, CancelMatching, Get, RedriveMatching, Schedule
-from everbell.engine.seen import DraftResult, Seen
+from everbell.engine.seen import DraftResult, Explained, Seen
+from everbell.engine.view_requests import Explain
 from everbell.errors import EverbellError, NotOwner, OutcomeUnknown, Overloaded
 from everbell.stores.port import PreparedRows
 
@@ -56,6 +57,7 @@ class Router:
             Allot.by(self._allot),
             ApplyItems.by(self._apply_items),
             Get.by(self._get),
+            Explain.by(self._explain),
             CancelMatching.by(partial(cancel_matching, self.ask)),
             RedriveMatching.by(partial(redrive_matching, self.ask, clock)),
             Anywhere.by(engine.ask),
@@ -163,6 +165,18 @@ class Router:
             return await (await self._reach(owner))(request)
         except (Overloaded, OutcomeUnknown):
             return seen
+
+    async def _explain(self, request: Explain) -> Explained:
+        """If the owner gives no answer, or its version cannot explain events, that is the explanation."""
+        explained = await self._engine.ask(request)
+        live = explained.seen.live
+        owner = "" if live is None else _owner(self._node.value, live.partition)
+        if owner in ("", self._node.me):
+            return explained
+        try:
+            return await (await self._reach(owner))(request)
+        except (Overloaded, OutcomeUnknown):
+            return Explained(await self._get(Get(request.tenant, request.id)), explained.why)
 
     async def _by_event_id(self, request: ByEventId[A]) -> A:
         return await self._at_partition(lambda: self._partition_of(request), request)

@@ -66,7 +66,7 @@ class Dispatcher:
         self.in_flight = 0
         self.on_settled, self._on_expired, self._on_given_back, self._on_started, self._recall = listeners
         self._clock = clock
-        self._in_flight_max = in_flight_max
+        self.in_flight_max = in_flight_max
         self._lease_until_ms = NEVER
         self._on_lease_over: Callable[[], None] = lambda: None
         self._ring: deque[str] = deque()
@@ -264,10 +264,10 @@ class Dispatcher:
 
     def _pump(self) -> None:
         self._pumping = True
-        while self._ring and self._slice_left > 0 and self.in_flight < self._in_flight_max and not self._stopped:
+        while self._ring and self._slice_left > 0 and self.in_flight < self.in_flight_max and not self._stopped:
             self._slice_left -= self._turn(self._ring[0])
         self._pumping = False
-        if self._ring and self.in_flight < self._in_flight_max and not self._stopped:
+        if self._ring and self.in_flight < self.in_flight_max and not self._stopped:
             self._pump_soon()
 
     def _turn(self, name: str) -> int:
@@ -299,7 +299,7 @@ class Dispatcher:
     def _take(self, flow: Flow) -> list[Entry]:
         """Take the next ready entries of the flow, and drop entries that are no longer ready."""
         batch: list[Entry] = []
-        room = min(max(QUANTUM, flow.tenant.batch), flow.cap - flow.in_flight, self._in_flight_max - self.in_flight)
+        room = min(max(QUANTUM, flow.tenant.batch), flow.cap - flow.in_flight, self.in_flight_max - self.in_flight)
         ready, pace, is_ready = flow.ready, flow.pace, Phase.READY
         if pace is not None:
             room = min(room, pace.allows(self._clock.elapsed_ms()))

@@ -18,8 +18,6 @@ from collections.abc import Awaitable, Callable, Collection, Container, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from msgspec import Struct
-
 from everbell.channels.nowhere import NowhereChannel
 from everbell.channels.port import Channel
 from everbell.channels.queue import QueueChannel
@@ -30,6 +28,7 @@ from everbell.core.tenant import Tenants
 from everbell.engine.agenda import Agenda
 from everbell.engine.dispatcher import AttemptListeners, Dispatcher
 from everbell.engine.entry import Entry, Phase, until_settled
+from everbell.engine.explainer import Explainer
 from everbell.engine.flow import Budget
 from everbell.engine.intake import Intake
 from everbell.engine.leases import Leases
@@ -43,6 +42,7 @@ from everbell.engine.partition import Partition
 from everbell.engine.pauses import Pauses, recall
 from everbell.engine.quotas import Quotas
 from everbell.engine.request_routes import EngineRequest
+from everbell.engine.settings import EngineSettings
 from everbell.engine.traced_channel import TracedChannel
 from everbell.engine.working_set import MemoryListeners, WorkingSet
 from everbell.engine.writer import StoreWriter, failing
@@ -61,22 +61,6 @@ _SWEEP_RECORDS = 2_000
 _SWEEP_S = 30.0
 # The time between ticks while orphaned lines wait to start.
 _ORPHANS_TICK_S = 0.1
-
-
-class EngineSettings(Struct, frozen=True):
-    """The caps of one engine."""
-
-    memory_bytes: int = 128 * 1024 * 1024
-    """The bytes that events in memory may use: the near future, due events and attempts in flight."""
-    lookahead_ms: int = 5_000
-    """How far ahead the loader reads."""
-    page_events: int = 500
-    in_flight: int = 4_096
-    """The number of attempts in flight at a time, over all targets."""
-    watch_clock_s: float = 5.0
-    """The longest time between two reads of the wall clock, to notice that it was set."""
-    drain_s: float = 10.0
-    """How long a stop waits for attempts in flight."""
 
 
 class Engine:
@@ -141,8 +125,21 @@ class Engine:
         leases = Leases(queues, writer, outcomes.flush)
         self.pauses = Pauses(clock, memory, self._lanes, self.dispatcher, queues)
         self.observer = Observer(clock, memory, queues, self.pauses, self.meter)
-        handlers = (*operations.handlers(), *leases.handlers(), *self.observer.handlers())
-        self._handlers = Handlers(*handlers, complete=EngineRequest)
+        explainer = Explainer(
+            store,
+            clock,
+            partitions,
+            memory,
+            self._lanes,
+            self.dispatcher,
+            writer,
+            self.pauses,
+            queues,
+            channels.get("handler"),
+            operations.get,
+        )
+        parts = (operations, leases, self.observer, explainer)
+        self._handlers = Handlers(*(each for part in parts for each in part.handlers()), complete=EngineRequest)
         self._ticker: asyncio.TimerHandle | None = None
         self._swept_at = clock.now()
 
@@ -358,7 +355,8 @@ class Engine:
             self.observer.sample()
             self._writer.read(self._count)
         seconds = max(self._loader.next_at() - now, self._settings.lookahead_ms) / 4_000
-        seconds = min(seconds, (self.observer.history.due_at - now) / 1_000)
+        if not self.observer.history.is_quiet:
+            seconds = min(seconds, (self.observer.history.due_at - now) / 1_000)
         self._tick_within(_ORPHANS_TICK_S if is_orphaned else seconds)
 
     def _tick_for(self, run_at: int) -> None:

@@ -89,12 +89,15 @@ class History:
         self._rings: dict[str | None, dict[PastSpan, deque[Sample]]] = defaultdict(_rings)
         self.due_at = _next(clock.now(), SAMPLE_MS)
         """The end of the current span."""
+        self.is_quiet = True
+        """Whether nothing happened in the last span, so that the end of the current one need not be met exactly."""
 
     def sample(self) -> None:
         """Close the current span. The caller does so soon after `due_at`."""
-        now, at = self._clock.now(), self.due_at - SAMPLE_MS
-        self.due_at = _next(now, SAMPLE_MS)
+        self.due_at = _next(self._clock.now(), SAMPLE_MS)
+        at = self.due_at - 2 * SAMPLE_MS
         news, gauges = self._tallies.sample(), self._gauges()
+        self.is_quiet = not news
         tenants = {tenant for tenant, _, _ in self._tallies.items()}
         for tenant in [name for name in self._rings if name is not None and name not in tenants]:
             del self._rings[tenant]  # Its tally made room for another tenant.

@@ -23,17 +23,26 @@ async def view_key(
     store: Store, lanes: Lanes, memory: WorkingSet, partition: int, tenant: str, key: str
 ) -> tuple[Event | None, int, bool]:
     """The head, if an event of the key is due; the number of events behind it; and whether there are more."""
-    (mark,) = await store.heads(partition, [(tenant, key)])
     waiting, is_more = await _count(store, partition, tenant, key)
-    head, only_here = lanes.summary(tenant, key)
-    if mark is not None and mark != NO_HEAD:
-        entry = memory.entries.get(mark)
-        # If the marked event is not found, it ended after the mark was read. Then the head in memory counts.
-        marked = await _search(store, partition, tenant, key, mark) if entry is None else entry.event
-        head = head if marked is None else marked
-    elif head is not None and head.state == "waiting":
+    head = await head_of_key(store, lanes, memory, partition, tenant, key)
+    first_here, only_here = lanes.summary(tenant, key)
+    if head is not None and head is first_here and head.state == "waiting":
         waiting -= 1  # The row of the head is still in the store's line.
     return head, max(waiting, 0) + only_here, is_more
+
+
+async def head_of_key(
+    store: Store, lanes: Lanes, memory: WorkingSet, partition: int, tenant: str, key: str
+) -> Event | None:
+    """The event that has to end before the next event of the key starts, if one is due."""
+    (mark,) = await store.heads(partition, [(tenant, key)])
+    if mark is not None and mark != NO_HEAD:
+        entry = memory.entries.get(mark)
+        marked = await _search(store, partition, tenant, key, mark) if entry is None else entry.event
+        if marked is not None:
+            return marked
+    # If the marked event is not found, it ended after the mark was read. Then the head in memory counts.
+    return lanes.summary(tenant, key)[0]
 
 
 async def _count(store: Store, partition: int, tenant: str, key: str) -> tuple[int, bool]:

@@ -100,7 +100,7 @@ class Operations:
             Schedule.by(self._schedule),
             Allot.by(self._allot),
             ApplyItems.by(self._apply),
-            Get.by(self._get),
+            Get.by(self.get),
             Find.by(self._find),
             CountEvents.by(self._count),
             Replace.by(self._replace),
@@ -138,7 +138,8 @@ class Operations:
         self._check_open()
         return await self._batch_changes.apply(request)
 
-    async def _get(self, request: Get) -> Seen:
+    async def get(self, request: Get) -> Seen:
+        """The event as it is now. Raises `NotFound`."""
         return self._seen(await self._edits.find(request.tenant, request.id))
 
     async def _find(self, request: Find) -> tuple[list[Seen], str | None]:

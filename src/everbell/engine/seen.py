@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from everbell.core.event import Event, Record, Status
+from everbell.core.why import Why
 from everbell.errors import EverbellError
 
 
@@ -31,6 +32,13 @@ class Seen(Struct, frozen=True, array_like=True):
         event = self.live or self.record
         assert event is not None, "an event is live, or it has ended"
         return event
+
+
+class Explained(Struct, frozen=True, array_like=True):
+    """An event as it is now, and why it has not been delivered yet. None: it has ended."""
+
+    seen: Seen
+    why: Why | None
 
 
 class KeyLine(Struct, frozen=True, array_like=True):

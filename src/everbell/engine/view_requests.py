@@ -1,4 +1,4 @@
-"""The requests that look at all nodes: queues, targets, the recent past. `engine.requests` has the others."""
+"""The requests that only look: queues, targets, the recent past, explanations. `engine.requests` has the others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from everbell.core.queue_view import QueuesView, WorkerInfo, merged_queues
 from everbell.core.target_view import TargetsView, merged_targets
 from everbell.engine.history import Past, PastSpan, merged_past
-from everbell.engine.request_routes import Anywhere, EveryNode
+from everbell.engine.request_routes import Anywhere, ByEventId, EveryNode
+from everbell.engine.seen import Explained
 
 
 class NoteWorker(Anywhere[None], frozen=True):
@@ -48,3 +49,9 @@ class GetPast(EveryNode[Past], frozen=True):
 
     def merged(self, answers: Sequence[Past], unheard: Sequence[str]) -> Past:
         return merged_past(answers, unheard)
+
+
+class Explain(ByEventId[Explained], frozen=True):
+    """The event, and why it has not been delivered yet. Only the owner knows. Raises `NotFound`."""
+
+    tag = "explain"

@@ -22,7 +22,7 @@ from everbell.core.document import merged
 from everbell.core.policy import TenantSpec, parse_size, tenant_of
 from everbell.core.tenant import Tenants
 from everbell.core.time import parse_duration
-from everbell.engine.engine import EngineSettings
+from everbell.engine.settings import EngineSettings
 from everbell.errors import EverbellError, InvalidInput
 from everbell.http.address_guard import Network
 from everbell.kafka.settings import (

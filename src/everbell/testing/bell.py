@@ -20,7 +20,7 @@ from everbell.core.occurrence import Occurrence, occurrence_of
 from everbell.core.retry import DELIVERED, Outcome
 from everbell.core.tenant import Tenant
 from everbell.core.time import parse_duration
-from everbell.engine.engine import EngineSettings
+from everbell.engine.settings import EngineSettings
 from everbell.entropy import SeededEntropy
 from everbell.errors import EverbellError
 from everbell.library import Everbell

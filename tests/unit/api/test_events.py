@@ -82,6 +82,11 @@ def test_everything_that_was_said_comes_back() -> None:
             "counters": {"fired": 0, "missed": 0, "skipped": 0, "reasons": {}},
             "expires": "2h",
             "traceparent": TRACE,
+            "why": {
+                "code": "due-later",
+                "sentence": "It is due at 2026-02-01T10:00:00.000Z.",
+                "until": "2026-02-01T10:00:00.000Z",
+            },
         }
 
     called(test)

@@ -23,7 +23,8 @@ def test_a_key_names_its_head_and_how_many_wait() -> None:
         await stuck(caller)
         line = (await caller.call("GET", KEY)).json
         assert (line["key"], line["waiting"], line["head"]["id"], line["head"]["status"]) == ("k", 2, "first", "dead")
-        assert line["head"] == (await caller.call("GET", f"{EVENTS}/first")).json
+        head = (await caller.call("GET", f"{EVENTS}/first")).json
+        assert line["head"] == {name: value for name, value in head.items() if name != "why"}
 
     called(test)
 

@@ -73,3 +73,20 @@ def test_another_span_is_refused(query: str) -> None:
 
 def test_the_ring_covers_what_the_documentation_says() -> None:
     assert KEPT == {"minutes": 90, "hours": 288}
+
+
+def test_an_unfinished_event_says_why_and_a_finished_one_does_not() -> None:
+    async def test(caller: Caller) -> None:
+        await caller.schedule(id="one", **NOW)
+        path = "/v1/tenants/shop/events/one"
+        assert (await caller.call("GET", path)).json["why"] == {
+            "code": "no-worker",
+            "sentence": "No worker has called for the queue work since its node started.",
+            "queue": "work",
+        }
+        await caller.call("DELETE", path)
+        assert "why" not in (await caller.call("GET", path)).json
+        (event,) = (await caller.call("GET", "/v1/tenants/shop/events?status=cancelled")).json["events"]
+        assert "why" not in event
+
+    called(test)

@@ -28,7 +28,7 @@ from everbell.engine.requests import (
 )
 from everbell.engine.seen import Seen
 from everbell.engine.tally import SCHEDULED
-from everbell.engine.view_requests import GetPast, GetQueues, GetTargets, NoteWorker
+from everbell.engine.view_requests import Explain, GetPast, GetQueues, GetTargets, NoteWorker
 from everbell.errors import EverbellError, NotFound, NotOwner, OutcomeUnknown
 from everbell.stores.port import Filter
 from tests.scheduling import schedule_seen
@@ -324,5 +324,24 @@ def test_a_node_that_does_not_answer_is_named() -> None:
         view = await one.ask(GetQueues("shop"))
         assert view.unheard == ("n2",)
         assert [queue.waiting for queue in view.queues] == [1]
+
+    in_town(scene)
+
+
+def test_the_owner_explains_an_event_and_the_lack_of_one_is_an_explanation() -> None:
+    async def scene(town: Town) -> None:
+        one, two = await town.grow("n1", "n2")
+        event_id = await scheduled(town, two, "e", 0, to="queue:work")
+        await asyncio.sleep(0.1)
+        why = (await one.ask(Explain("shop", event_id))).why
+        assert why is not None
+        assert (why.code, why.queue) == ("no-worker", "work")
+
+        one.peers.cut.add("n2")
+        explained = await one.ask(Explain("shop", event_id))
+        assert explained.why is not None
+        assert (explained.seen.status, explained.why.code) == ("scheduled", "no-owner")
+        with pytest.raises(NotFound):
+            await one.ask(Explain("shop", "absent"))
 
     in_town(scene)

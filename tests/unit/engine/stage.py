@@ -12,9 +12,10 @@ from everbell.core.event import Event, Repeat
 from everbell.core.retry import DELIVERED, Outcome, RetryPolicy
 from everbell.core.spec import Draft
 from everbell.core.tenant import Tenant, Tenants
-from everbell.engine.engine import Engine, EngineSettings
+from everbell.engine.engine import Engine
 from everbell.engine.requests import Get
 from everbell.engine.seen import Seen
+from everbell.engine.settings import EngineSettings
 from everbell.entropy import SeededEntropy
 from everbell.errors import StoreError
 from everbell.stores.memory.store import MemoryStore

@@ -14,8 +14,8 @@ from everbell.core.retry import DELIVERED, Outcome
 from everbell.core.tenant import Tenant
 from everbell.core.time import HOUR_MS, MINUTE_MS
 from everbell.engine import agenda
-from everbell.engine.engine import EngineSettings
 from everbell.engine.requests import Amend, Cancel, GetLine
+from everbell.engine.settings import EngineSettings
 from everbell.errors import StoreError, StoreFull
 from everbell.stores.port import Change, Finish, Move, Refusal
 from tests.unit.engine.stage import Stage, play

@@ -15,8 +15,9 @@ from everbell.core.spec import Draft
 from everbell.core.tenant import Tenant, Tenants
 from everbell.core.verdict import OccurrenceEnded, SentOff, instead
 from everbell.engine import dispatcher
-from everbell.engine.engine import Engine, EngineSettings
+from everbell.engine.engine import Engine
 from everbell.engine.requests import Schedule
+from everbell.engine.settings import EngineSettings
 from everbell.entropy import SeededEntropy
 from everbell.stores.memory.store import MemoryStore
 from everbell.testing import VirtualClock, run_virtual

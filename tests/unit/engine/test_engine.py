@@ -12,9 +12,9 @@ from everbell.core.event import Record, Repeat
 from everbell.core.retry import DELIVERED, RetryPolicy
 from everbell.core.tenant import Tenant
 from everbell.core.time import DAY_MS, HOUR_MS, MINUTE_MS
-from everbell.engine.engine import EngineSettings
 from everbell.engine.requests import Cancel, CountEvents, Get, Redrive
 from everbell.engine.seen import Seen
+from everbell.engine.settings import EngineSettings
 from everbell.errors import Stopping, StoreBroken, StoreFull
 from tests.unit.engine.stage import FAILED, REFUSED, Stage, play
 

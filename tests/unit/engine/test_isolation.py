@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everbell.core.tenant import Tenant
-from everbell.engine.engine import EngineSettings
+from everbell.engine.settings import EngineSettings
 from tests.scheduling import schedule_seen
 from tests.unit.engine.stage import Stage, play
 

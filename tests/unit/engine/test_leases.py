@@ -9,8 +9,8 @@ import pytest
 from everbell.core.retry import Outcome, RetryPolicy
 from everbell.core.tenant import Tenant
 from everbell.core.time import MINUTE_MS
-from everbell.engine.engine import EngineSettings
 from everbell.engine.requests import Acknowledge, Cancel, ExtendLeases, FailLeases, Get, GiveBack, LeaseEvents
+from everbell.engine.settings import EngineSettings
 from everbell.errors import Stopping
 from tests.unit.engine.stage import Stage, play
 

@@ -14,7 +14,7 @@ from everbell.core.pause import Pause
 from everbell.core.retry import DELIVERED, Outcome
 from everbell.core.tenant import Tenant
 from everbell.core.time import HOUR_MS
-from everbell.engine.engine import EngineSettings
+from everbell.engine.settings import EngineSettings
 from everbell.stores.port import Page, Poison
 from tests.unit.engine.stage import Stage, play
 

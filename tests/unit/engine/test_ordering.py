@@ -15,10 +15,10 @@ from everbell.core.tenant import Tenant
 from everbell.core.time import HOUR_MS, MINUTE_MS
 from everbell.engine import agenda
 from everbell.engine import ordering as lanes
-from everbell.engine.engine import EngineSettings
 from everbell.engine.entry import Entry
 from everbell.engine.requests import Amend, Cancel, Redrive
 from everbell.engine.seen import Seen
+from everbell.engine.settings import EngineSettings
 from everbell.errors import StoreFull
 from everbell.stores.port import Block, Page, Unblock
 from tests.unit.engine.stage import FAILED, REFUSED, Stage, play

@@ -11,8 +11,9 @@ from everbell.core.amendment import Amendment
 from everbell.core.pause import Pause, What
 from everbell.core.retry import DELIVERED, RetryPolicy
 from everbell.core.tenant import Tenant
-from everbell.engine.engine import Engine, EngineSettings
+from everbell.engine.engine import Engine
 from everbell.engine.requests import Acknowledge, Amend, Cancel, CancelMatching, Get, GiveBack, LeaseEvents
+from everbell.engine.settings import EngineSettings
 from everbell.stores.port import Filter
 from tests.scheduling import schedule_seen
 from tests.unit.engine.stage import FAILED, Stage, SteadyEntropy, play

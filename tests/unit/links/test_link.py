@@ -32,6 +32,7 @@ from everbell.core.retry import Outcome, RetryPolicy
 from everbell.core.simple_batch import SimpleBatch
 from everbell.core.spec import Draft
 from everbell.core.target_view import TargetsView, TargetView
+from everbell.core.why import Why
 from everbell.engine.forecast import Forecast
 from everbell.engine.history import Gauges, Past, Sample
 from everbell.engine.requests import (
@@ -76,8 +77,8 @@ from everbell.engine.requests import (
     TryOut,
     UntilStopping,
 )
-from everbell.engine.seen import KeyLine, Seen
-from everbell.engine.view_requests import GetPast, GetQueues, GetTargets, NoteWorker
+from everbell.engine.seen import Explained, KeyLine, Seen
+from everbell.engine.view_requests import Explain, GetPast, GetQueues, GetTargets, NoteWorker
 from everbell.errors import Conflict, EverbellError, InvalidInput, NotFound, OutcomeUnknown, Overloaded, Stopping
 from everbell.http.client_message import HttpFailure
 from everbell.links.link_client import LinkClient
@@ -117,6 +118,7 @@ EXAMPLES: list[tuple[Request[Any], Any]] = [
     (Get("shop", "order-17"), ENDED),
     (Find(FILTER, "cursor", 10), ([SEEN, ENDED], "next")),
     (NoteWorker("shop", "mail", WorkerInfo("w1", "host", "1.0", ("mail",))), None),
+    (Explain("shop", "order-17"), Explained(SEEN, Why("dead", "It is dead.", reason="no"))),
     (GetQueues("shop"), QueuesView((QueueView("mail", 3, 1, RecentAttempts(1), ()),), ("n2",))),
     (GetTargets("shop"), TargetsView((TargetView("queue:mail", 3, 1, RecentAttempts(1)),))),
     (GetPast("shop", "hours"), Past(10_000, [Sample(0, (1, 2), Gauges(1, 2))], Gauges())),

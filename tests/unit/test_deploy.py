@@ -13,13 +13,14 @@ import pytest
 from everbell.cluster.cluster import Cluster
 from everbell.cluster.settings import ClusterSettings
 from everbell.core.access import EVERY_TENANT, key_of
+from everbell.core.health import DiskHealth
 from everbell.core.tenant import Tenants
 from everbell.engine.engine import Engine
 from everbell.entropy import SeededEntropy
 from everbell.kafka.metrics import render_kafka
 from everbell.kafka.readers import Readers
 from everbell.logs.memory import SharedLog
-from everbell.node.metrics import render
+from everbell.node.metrics import render, render_disk
 from everbell.node.node import BROKEN_EXIT, CORRUPT_EXIT, HALTED_EXIT
 from everbell.node.settings import SETTINGS, load
 from everbell.stores.memory.store import MemoryStore
@@ -37,7 +38,7 @@ def metrics() -> set[str]:
         entropy = SeededEntropy(1)
         engine = await Engine.start(MemoryStore(4), {}, Tenants(), clock, entropy, epochs={})
         cluster = await Cluster.start(SharedLog().handle(), engine, clock, entropy, ClusterSettings(), print)
-        text = render(engine, cluster, render_kafka(Readers()))
+        text = render(engine, cluster, [*render_kafka(Readers()), *render_disk(DiskHealth(True, 1, 1))])
         await cluster.stop(1)
         return text
 
@@ -51,6 +52,19 @@ def test_every_metric_of_the_dashboard_and_the_alerts_exists() -> None:
         named = set(_NAME.findall((DEPLOY / file).read_text()))
         assert named, file
         assert named - known == set(), file
+
+
+def test_prometheus_sends_an_access_key_from_a_file_that_compose_mounts() -> None:
+    scrape = (DEPLOY / "prometheus.yaml").read_text()
+    (file,) = re.findall(r"credentials_file: (\S+)}", scrape)
+    assert f":{file}:ro" in (DEPLOY / "compose.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    "name", ["Stalled", "LeaseLost", "DiskLow", "QueueWithoutWorker", "QueueLate", "Late", "DeadEvents"]
+)
+def test_there_is_an_alert_for_every_way_to_fail_silently(name: str) -> None:
+    assert f"alert: Everbell{name}\n" in (DEPLOY / "alerts.yaml").read_text()
 
 
 def test_the_dashboard_can_be_read() -> None:

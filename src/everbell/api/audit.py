@@ -52,7 +52,9 @@ class AuditLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """The address that the request came from."""
     tenant: str | None = None
     subject: str = ""
-    """The object of the operation: an event, a key, a node."""
+    """The object of the operation: an event, a key, a node, or the selection of a bulk operation."""
+    events: int | None = None
+    """How many events a bulk operation changed."""
 
 
 class AuditLog:
@@ -94,7 +96,7 @@ class AuditLog:
         subject = redacted(request.subject or "/".join(rest))[:_SUBJECT_LENGTH_MAX]
         tenant = None if tenant is None else redacted(tenant)
         now = format_instant(self._clock.now())
-        line = AuditLine(now, request.who, route.name, status, request.peer, tenant, subject)
+        line = AuditLine(now, request.who, route.name, status, request.peer, tenant, subject, request.affected)
         self.latest.append(line)
         self._write(msgspec.json.encode(line) + b"\n")
 

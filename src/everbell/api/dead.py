@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Annotated
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, to_builtins
 
 from everbell.api.route import TENANT, Resource, ResponseKind, Route
 from everbell.api.search import (
@@ -108,13 +108,16 @@ class DeadApi(Resource, tag="dead events"):
         if spec.ids is UNSET:
             if not spec.all:
                 raise InvalidInput('give ids, or "all": true, alone or narrowed down by key, tag and so on', "ids")
-            redriven = await self._ask(RedriveMatching(selection(tenant, "dead", spec), spec.rate))
-            return json_response(RedrivenView(redriven, []))
+            request.subject = _as_text(spec)
+            request.affected = await self._ask(RedriveMatching(selection(tenant, "dead", spec), spec.rate))
+            return json_response(RedrivenView(request.affected, []))
         if spec.all or not spec.is_empty:
             raise InvalidInput("give either ids or all, not both; key, tag and so on go with all", "ids")
-        return await self._redrive_each(tenant, [check_id(name) for name in dict.fromkeys(spec.ids)], spec.rate)
+        view = await self._redrive_each(tenant, [check_id(name) for name in dict.fromkeys(spec.ids)], spec.rate)
+        request.affected = view.redriven
+        return json_response(view)
 
-    async def _redrive_each(self, tenant: str, ids: Sequence[str], rate: float | None) -> HttpResponse:
+    async def _redrive_each(self, tenant: str, ids: Sequence[str], rate: float | None) -> RedrivenView:
         # Concurrent calls share the store's writes.
         delay_ms = spread(rate)
         calls = [self._ask(Redrive(tenant, event_id, delay_ms())) for event_id in ids]
@@ -124,4 +127,10 @@ class DeadApi(Resource, tag="dead events"):
             for event_id, result in zip(ids, results, strict=True)
             if not isinstance(result, Seen)
         ]
-        return json_response(RedrivenView(len(ids) - len(errors), errors))
+        return RedrivenView(len(ids) - len(errors), errors)
+
+
+def _as_text(spec: RedriveSpec) -> str:
+    """The selection for the audit log, such as `all tag=checkout`."""
+    named = [f"{name}={value}" for name, value in to_builtins(spec).items() if name != "all" and value]
+    return " ".join(["all", *named])

@@ -240,7 +240,9 @@ class SearchApi(Resource, tag="many events"):
             chosen = [(check_id(event_id), version) for event_id, version in named.items()]
         else:
             chosen = await self._all(selection(tenant, None, query))
-        return json_response(await self._reschedule(tenant, chosen, amendment))
+        view = await self._reschedule(tenant, chosen, amendment)
+        request.affected = view.rescheduled
+        return json_response(view)
 
     async def _reschedule(
         self, tenant: str, chosen: Sequence[tuple[str, int | None]], amendment: Amendment
@@ -284,10 +286,12 @@ async def cancel_found(ask: Ask, request: HttpRequest, query: CancelQuery, chose
     if query.limit is UNSET:
         if query.cursor is not UNSET:
             raise InvalidInput("goes with limit", "cursor")
-        return json_response(CancelledView(await ask(CancelMatching(chosen))))
+        request.affected = await ask(CancelMatching(chosen))
+        return json_response(CancelledView(request.affected))
     cancelled, cursor = await on_page(
         ask, chosen, _given(query.cursor), query.limit, lambda event: Cancel(chosen.tenant, event.id)
     )
+    request.affected = cancelled
     return json_response(CancelledView(cancelled, cursor))
 
 

@@ -34,6 +34,7 @@ from everbell.engine.intake import Intake
 from everbell.engine.leases import Leases
 from everbell.engine.loader import Loader
 from everbell.engine.meter import Meter
+from everbell.engine.notices import Notices
 from everbell.engine.observer import Observer
 from everbell.engine.operations import Operations
 from everbell.engine.ordering import Lanes
@@ -114,17 +115,18 @@ class Engine:
         self._loader = Loader(
             store, clock, partitions, self._owned, memory, settings.lookahead_ms, settings.page_events
         )
-        quotas = Quotas(tenants, clock, store.counts)
+        notices = Notices(clock)
+        quotas = Quotas(tenants, clock, store.counts, notices)
         self._intake = intake = Intake(
             clock, entropy, writer, memory, self.meter, partitions, quotas, store.row_maker, tracing
         )
-        self._outcomes = outcomes = Outcomes(clock, entropy, writer, memory, self._lanes, self.meter, intake)
+        self._outcomes = outcomes = Outcomes(clock, entropy, writer, memory, self._lanes, self.meter, intake, notices)
         self._operations = operations = Operations(
             store, clock, entropy, tenants, partitions, memory, intake, writer, self._lanes, self.meter, self.ask
         )
         leases = Leases(queues, writer, outcomes.flush)
         self.pauses = Pauses(clock, memory, self._lanes, self.dispatcher, queues)
-        self.observer = Observer(clock, memory, queues, self.pauses, self.meter)
+        self.observer = Observer(clock, memory, queues, self.pauses, self.meter, notices)
         explainer = Explainer(
             store,
             clock,

@@ -17,6 +17,7 @@ from everbell.engine.entry import Phase
 from everbell.engine.flow import Flow
 from everbell.engine.history import Gauges, History, Past
 from everbell.engine.meter import Meter
+from everbell.engine.notices import Notices
 from everbell.engine.pauses import Pauses
 from everbell.engine.tally import DELIVERED, FAILED, TargetTally, durations_in, percentile
 from everbell.engine.view_requests import GetPast, GetQueues, GetTargets, NoteWorker
@@ -33,13 +34,23 @@ STALLED_MS = MINUTE_MS
 class Observer:
     """Answers requests about the queues and targets of this node."""
 
-    def __init__(self, clock: Clock, memory: WorkingSet, queues: QueueChannel, pauses: Pauses, meter: Meter) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        memory: WorkingSet,
+        queues: QueueChannel,
+        pauses: Pauses,
+        meter: Meter,
+        notices: Notices,
+    ) -> None:
         self._clock = clock
         self._memory = memory
         self._queues = queues
         self._pauses = pauses
         self._tallies = meter.tallies
         self._workers = Workers(clock)
+        self._stalled: set[tuple[str, str]] = set()
+        self._notices = notices
         self.history = History(clock, meter.tallies, self._gauges)
 
     def handlers(self) -> tuple[Handler, ...]:
@@ -55,12 +66,20 @@ class Observer:
         """Close the current span of the history, and drop deliveries that need no worker any more."""
         entries = self._memory.entries
         self._queues.prune(lambda delivery: delivery.event.sequence in entries)
+        self._tell_stalled()
+        self._notices.flush()
         self.history.sample()
 
     def stalled(self) -> list[tuple[str, str]]:
         """The queues with due events for which no worker has called for a minute, as (tenant, name)."""
         contacts = self._queues.contacts
         return [queue for queue in self._queues.waiting() if contacts.ignored_ms(queue) >= STALLED_MS]
+
+    def _tell_stalled(self) -> None:
+        before, self._stalled = self._stalled, set(self.stalled())
+        for tenant, name in sorted(self._stalled - before):
+            message = f"tenant {tenant}: the queue {name} has due events, and no worker has called for a minute"
+            self._notices.tell("queues without a worker", f"{tenant} {name}", message)
 
     def oldest_at(self) -> int:
         """The time of the oldest event that waits for a slot of its target or for a worker. Pauses do not count."""

@@ -20,6 +20,7 @@ from everbell.engine.entry import Entry, Phase
 from everbell.engine.intake import Intake
 from everbell.engine.marks import NO_HEAD
 from everbell.engine.meter import Meter
+from everbell.engine.notices import Notices
 from everbell.engine.ordering import Lanes
 from everbell.engine.working_set import WorkingSet
 from everbell.engine.writer import GROUP_CHANGES_MAX, StoreWriter
@@ -47,8 +48,10 @@ class Outcomes:
         lanes: Lanes,
         meter: Meter,
         intake: Intake,
+        notices: Notices,
     ) -> None:
         self._clock = clock
+        self._notices = notices
         self._entropy = entropy
         self._writer = writer
         self._memory = memory
@@ -91,11 +94,17 @@ class Outcomes:
                 self._fail(entry, again, blocks=True)
             case Dead(event=dead):
                 self._meter.count_dead(entry.flow)
+                self._tell_dead(dead, entry)
                 to = entry.tenant.dead_letter_to
                 letter = None if to is None or is_letter(dead) else self._intake.place_letter(dead, to, now)
                 self._fail(entry, dead, blocks=entry.tenant.on_dead == "block", letter=letter)
             case _:
                 assert_never(judged)
+
+    def _tell_dead(self, dead: Event, entry: Entry) -> None:
+        tenant, group, reason = dead.tenant, entry.flow.group, dead.reason or "without a reason"
+        message = f"tenant {tenant}: event {dead.id} to {group} is dead after {dead.attempt_count} attempts: {reason}"
+        self._notices.tell("dead events", f"{tenant} {group} {reason}", message)
 
     def _end_plain(self, entries: Sequence[Entry], outcome: Outcome, now: int) -> list[Entry]:
         """Collect the ends of delivered events without a key and without recurrence. Returns the other entries.

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from everbell.clock import Clock
 from everbell.core.tenant import Limits, Tenants
+from everbell.engine.notices import Notices
 from everbell.errors import Throttled
 from everbell.stores.port import Counts
 
@@ -41,7 +42,14 @@ class _Use:
 class Quotas:
     """Tells how many events a tenant may schedule."""
 
-    def __init__(self, tenants: Tenants, clock: Clock, counts: Callable[[], Awaitable[Mapping[str, Counts]]]) -> None:
+    def __init__(
+        self,
+        tenants: Tenants,
+        clock: Clock,
+        counts: Callable[[], Awaitable[Mapping[str, Counts]]],
+        notices: Notices,
+    ) -> None:
+        self._notices = notices
         self._policy = tenants.policy
         self._elapsed_ms = clock.elapsed_ms
         self._counts = counts
@@ -58,14 +66,19 @@ class Quotas:
         use = self._use(tenant, limits)
         if limits.rate is not None and not self._has_tokens(use, limits.rate):
             wait_s = max(1, -int(use.tokens // limits.rate))
-            return 0, Throttled(f"tenant {tenant!r} may schedule {limits.rate} events a second", wait_s)
+            return 0, self._refusal(tenant, f"may schedule {limits.rate} events a second", wait_s)
         room = wanted if limits.pending is None else await self._room_left(tenant, use, limits.pending, wanted)
         if limits.rate is not None:
             use.tokens -= room
         use.pending += room
         if room == wanted:
             return room, None
-        return room, Throttled(f"tenant {tenant!r} may have {limits.pending} events pending", _PENDING_RETRY_S)
+        return room, self._refusal(tenant, f"may have {limits.pending} events pending", _PENDING_RETRY_S)
+
+    def _refusal(self, tenant: str, limit: str, wait_s: int) -> Throttled:
+        refusal = f"tenant {tenant!r} {limit}"
+        self._notices.tell("exhausted quotas", tenant, f"{refusal}; events above that are refused")
+        return Throttled(refusal, wait_s)
 
     def _use(self, tenant: str, limits: Limits) -> _Use:
         use = self._uses.pop(tenant, None) or _Use(float(limits.rate or 0), self._elapsed_ms())

@@ -55,6 +55,7 @@ class HttpRequest:
         "_client",
         "_fields",
         "_query_text",
+        "affected",
         "body",
         "claim",
         "headers",
@@ -90,6 +91,7 @@ class HttpRequest:
         self.is_void: Callable[[], bool] | None = None  # Whether its key was revoked since; for long polls.
         self.subject = ""  # The subject in the audit log, where the path does not name it.
         self.claim: BodyClaim | None = None  # The body's place in the memory of the server.
+        self.affected: int | None = None  # For the audit log: how many events a bulk operation changed.
         self._client = client
         self._fields: dict[str, list[str]] | None = None
 

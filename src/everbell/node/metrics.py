@@ -8,6 +8,7 @@ from typing import get_args
 
 from everbell.cluster.cluster import Cluster
 from everbell.core.exposition import labelled, metric
+from everbell.core.health import DiskHealth
 from everbell.core.pause import What
 from everbell.engine.engine import Engine
 from everbell.engine.tally import CANCELLED, DEAD, DELIVERED, EXPIRED, RETRIED, SCHEDULED
@@ -24,6 +25,18 @@ _COUNTERS = {
     "expired": EXPIRED,
     "cancelled": CANCELLED,
 }
+
+
+def render_disk(disk: DiskHealth | None) -> list[str]:
+    """The disk of an embedded store; nothing for a store on a server."""
+    if disk is None:
+        return []
+    return [
+        *metric("everbell_disk_free_bytes", "gauge", "Free space where the store is.", disk.free_bytes),
+        *metric(
+            "everbell_disk_reserve_bytes", "gauge", "Free space below which new events are refused.", disk.reserve_bytes
+        ),
+    ]
 
 
 def render(engine: Engine, cluster: Cluster | None = None, more: Sequence[str] = ()) -> str:

@@ -46,7 +46,7 @@ from everbell.node.diagnosis import diagnose, disk_health
 from everbell.node.file_limits import node_shares, raise_file_limit
 from everbell.node.first_key import ensure_operator, refuse_strangers
 from everbell.node.gateway_fleet import Gateways, share_of
-from everbell.node.metrics import render
+from everbell.node.metrics import render, render_disk
 from everbell.node.settings import ONE_PROCESS, Settings, SettingsError
 from everbell.node.tls import renew_certificate, server_tls
 from everbell.stores.port import Store
@@ -271,7 +271,8 @@ class Node:
         return diagnose(self._engine, node, disk, kafka, outbox, now, is_stopping=self._stopping)
 
     def _metrics(self) -> str:
-        more = [] if self._kafka is None else self._kafka.metrics()
+        more = render_disk(disk_health(self._settings.store, self._settings.reserve_disk_bytes))
+        more += [] if self._kafka is None else self._kafka.metrics()
         more += [] if self._outbox is None else self._outbox.metrics()
         return "" if self._engine is None else render(self._engine, self._cluster, more)
 

@@ -71,6 +71,26 @@ def test_changes_are_logged_with_caller_and_outcome(tmp_path: Path) -> None:
     assert all(entry["peer"] == "192.0.2.7" and entry["at"].endswith("Z") for entry in entries(file))
 
 
+def test_a_bulk_operation_has_one_line_with_its_selection_and_the_number_of_events(tmp_path: Path) -> None:
+    file = tmp_path / "audit"
+
+    async def scene(stage: KeysStage) -> None:
+        for name in ("a", "b", "c"):
+            spec = {"in": "1h", "to": "queue:work", "tags": ["t"]}
+            await stage.call("PUT", f"{SHOP}/events/{name}", spec, **JSON)
+        await stage.call("PATCH", f"{SHOP}/events?tag=t", {"by": "1h"}, **JSON)
+        await stage.call("DELETE", f"{SHOP}/events?tag=t", **JSON)
+        await stage.call("POST", f"{SHOP}/dead/redrive", {"all": True, "tag": "t"}, **JSON)
+
+    guarded(scene, audit="changes", audit_file=file)
+
+    assert [(entry["operation"], entry["subject"], entry["events"]) for entry in entries(file)] == [
+        ("reschedule_events", "tag=t", 3),
+        ("cancel_events", "tag=t", 3),
+        ("redrive_dead", "all tag=t", 0),
+    ]
+
+
 @pytest.mark.parametrize("extent", ["changes", "all"])
 def test_neither_secrets_nor_payloads_are_in_it(extent: Any, tmp_path: Path) -> None:
     file = tmp_path / "audit"

@@ -11,6 +11,7 @@ import pytest
 from everbell.core.spec import Draft
 from everbell.core.tenant import Limits, Tenant, Tenants
 from everbell.engine.engine import Engine
+from everbell.engine.notices import Notices
 from everbell.engine.quotas import Quotas
 from everbell.engine.requests import CancelMatching
 from everbell.engine.seen import Seen
@@ -46,7 +47,7 @@ class Counting:
 def held(test: Callable[[Quotas, Counting], Coroutine[Any, Any, None]]) -> None:
     async def main(clock: VirtualClock) -> None:
         counting = Counting()
-        await test(Quotas(TENANTS, clock, counting), counting)
+        await test(Quotas(TENANTS, clock, counting, Notices(clock)), counting)
 
     run_virtual(main)
 
@@ -120,7 +121,7 @@ def test_the_store_is_asked_now_and_then_only() -> None:
 
 def test_invented_tenant_names_cost_a_bounded_amount_of_memory() -> None:
     async def main(clock: VirtualClock) -> None:
-        quotas = Quotas(Tenants(Tenant(limits=Limits(rate=1))), clock, Counting())
+        quotas = Quotas(Tenants(Tenant(limits=Limits(rate=1))), clock, Counting(), Notices(clock))
         for number in range(20_000):
             await quotas.room(f"tenant-{number}", 1)
         assert len(quotas._uses) <= 10_000

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from everbell.client.blocking import Client
+from tests.acceptance.machine import until
 from tests.acceptance.processes import CommandLine, RunningCommand, ServerProcess
 
 APP = """
@@ -188,3 +189,26 @@ def test_a_worker_continues_when_its_server_is_back(server: ServerProcess, clien
     assert done.code == 0
     assert "nothing can be leased, trying again" in done.err
     assert "the server is back" in done.err
+
+
+def test_a_named_worker_and_the_wait_for_it_are_seen_through_gateways(tmp_path: Path) -> None:
+    options = ("--gateways", "2", "--log-format", "json")
+    with ServerProcess(tmp_path, *options, store=f"rocksdb:{tmp_path}/data") as server, Client(server.url) as client:
+        client.schedule("hello", to="queue:plain", in_=0, id="unserved")
+        until(lambda: [queue.waiting for queue in client.queues().queues] == [1], "the event waits for a worker")
+        why = client.get("unserved").why
+        assert why is not None
+        assert (why.code, why.queue) == ("no-worker", "plain")
+        assert "why        No worker has called for the queue plain" in CommandLine(server.url)("show", "unserved").out
+
+        with begin_worker(server, tmp_path, "--name", "plain-1", "--queue", "plain", "--queue", "slow") as worker:
+            assert worker.line() == "plain hello attempt 1 False"
+            until_delivered(client, "unserved")
+            queues = {queue.name: queue for queue in client.queues().queues}
+            assert queues.keys() == {"plain", "slow"}, "it pulls from the named queues only"
+            (seen,) = queues["plain"].workers
+            assert (seen.name, seen.queues) == ("plain-1", ("plain", "slow"))
+            assert queues["plain"].last_minute.delivered == 1
+            assert "plain-1" in CommandLine(server.url)("queues").out
+            worker.send(signal.SIGTERM)
+            worker.end()

@@ -7,13 +7,16 @@ only the parts it needs.
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from everbell.channels.handler import Refuse
+    from everbell.channels.handler import Refuse, Retry
+    from everbell.client.answers import EventView, Scheduled
     from everbell.client.app import App
     from everbell.client.awaiting import AsyncClient
     from everbell.client.blocking import Client
+    from everbell.client.task import Task
     from everbell.client.worker import Worker
     from everbell.core.occurrence import Occurrence
     from everbell.errors import EverbellError
@@ -26,11 +29,15 @@ __all__ = [
     "AsyncClient",
     "AsyncOutbox",
     "Client",
+    "EventView",
     "Everbell",
     "EverbellError",
     "Occurrence",
     "Outbox",
     "Refuse",
+    "Retry",
+    "Scheduled",
+    "Task",
     "Worker",
     "once",
 ]
@@ -40,17 +47,23 @@ _HOMES = {
     "AsyncClient": "everbell.client.awaiting",
     "AsyncOutbox": "everbell.outbox.caller",
     "Client": "everbell.client.blocking",
+    "EventView": "everbell.client.answers",
     "Everbell": "everbell.library",
     "EverbellError": "everbell.errors",
     "Occurrence": "everbell.core.occurrence",
     "Outbox": "everbell.outbox.caller",
     "Refuse": "everbell.channels.handler",
+    "Retry": "everbell.channels.handler",
+    "Scheduled": "everbell.client.answers",
+    "Task": "everbell.client.task",
     "Worker": "everbell.client.worker",
     "once": "everbell.outbox.once",
 }
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return version("everbell")
     if name not in _HOMES:
         raise AttributeError(f"module 'everbell' has no attribute {name!r}")
     value: object = getattr(import_module(_HOMES[name]), name)

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from os import getpid
 from socket import gethostname
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from everbell.api.application import Api
 from everbell.api.cluster import ClusterApi
@@ -20,6 +20,8 @@ from everbell.channels.http import HttpChannel
 from everbell.channels.port import Channel
 from everbell.client.awaiting import AsyncClient
 from everbell.client.call import Call, Lost, Reply
+from everbell.client.task import Task, TaskOptions, TaskScope
+from everbell.client.task_maker import TaskMaker
 from everbell.clock import Clock, SystemClock
 from everbell.cluster.cluster import Cluster, Meeting
 from everbell.cluster.pauses import ClusterPauses, LoneDocuments
@@ -32,7 +34,7 @@ from everbell.core.tenant import Tenant, Tenants
 from everbell.engine.engine import Engine
 from everbell.engine.settings import EngineSettings
 from everbell.entropy import Entropy, SystemEntropy
-from everbell.errors import EverbellError
+from everbell.errors import EverbellError, InvalidInput
 from everbell.http.client import HttpPool
 from everbell.http.message import HttpRequest
 from everbell.logs.url import open_log
@@ -50,7 +52,7 @@ T = TypeVar("T")
 DEFAULT_STORE = "rocksdb:./everbell-data"
 
 
-class Everbell(AsyncClient):
+class Everbell(AsyncClient, TaskMaker):
     """A scheduler in this process. All methods of `AsyncClient`, and handlers that are Python functions.
 
     `store` is the URL of a store. Programs with the same shared store (`postgresql://…`) are nodes of one cluster, and
@@ -71,7 +73,8 @@ class Everbell(AsyncClient):
         clock: Clock | None = None,
         entropy: Entropy | None = None,
     ) -> None:
-        super().__init__(tenant=tenant)
+        AsyncClient.__init__(self, tenant=tenant)
+        TaskMaker.__init__(self)
         self._store = store
         self._node = node or f"{gethostname()}-{getpid()}"
         self._tenants = Tenants(named=policies)
@@ -80,6 +83,7 @@ class Everbell(AsyncClient):
         self._tracing: Tracing | None = None
         self._clock = clock or SystemClock()
         self._entropy = entropy or SystemEntropy()
+        self._scope = TaskScope(lambda: self, self._clock, self.hooks)
         self._handlers = HandlerChannel()
         self._engine: Engine | None = None
         self._cluster: Cluster | None = None
@@ -91,10 +95,20 @@ class Everbell(AsyncClient):
         group_of(f"handler:{name}")
 
         def register(handler: AnyHandler) -> AnyHandler:
-            self._handlers.register(name, handler)
+            self._handlers.register(name, self.hooks.wrapped(handler) if self.hooks else handler)
             return handler
 
         return register
+
+    def _make_task(
+        self, function: Callable[..., object], name: str, queue: str | None, options: TaskOptions
+    ) -> Task[Any]:
+        if queue is not None:
+            raise InvalidInput("tasks of the library run in this process, and have no queue", "queue")
+        group_of(f"handler:{name}")
+        task: Task[Any] = Task(function, name, f"handler:{name}", options, self._scope)
+        self._handlers.register(name, task.handler)
+        return task
 
     async def start(self) -> None:
         """Open the store and start. Due events ring immediately, so register handlers before."""

@@ -58,7 +58,7 @@ PURE_PACKAGES = ("everbell.core", "everbell.errors", "msgspec")
 PURE_MODULES = set(
     "__future__ abc base64 binascii bisect calendar collections collections.abc contextlib dataclasses "
     "datetime decimal enum fractions functools hashlib heapq hmac ipaddress itertools json math operator "
-    "re string struct types typing urllib.parse zlib zoneinfo".split()
+    "re string struct types typing typing_extensions urllib.parse zlib zoneinfo".split()
 )
 
 # Vague words (`tests/unit/prose.py`) per 1,000 words of prose. The projects that we take as examples, measured in

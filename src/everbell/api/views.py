@@ -128,6 +128,7 @@ class LeaseView(Struct, frozen=True, omit_defaults=True, gc=False):
     headers: dict[str, str] | None = None
     tags: tuple[str, ...] | None = None
     traceparent: str | None = None
+    attempts_max: Annotated[int, Meta(description="attempts that the retry policy allows")] | UnsetType | None = UNSET
 
 
 def created_response(tenant: str, event_id: str, due_at: int) -> HttpResponse:
@@ -235,6 +236,7 @@ def lease_view(lease: Lease) -> LeaseView:
         dict(held.headers) if held.headers else None,
         held.tags or None,
         held.traceparent,
+        held.attempts_max,
     )
 
 

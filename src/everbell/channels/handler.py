@@ -14,33 +14,82 @@ import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from os.path import basename, dirname
+from traceback import walk_tb
 
 from everbell.channels.port import Delivery
 from everbell.core.occurrence import Occurrence, occurrence_of
 from everbell.core.retry import DELIVERED, Outcome
+from everbell.core.time import Duration, parse_duration
 
 HandlerFunction = Callable[[Occurrence], Awaitable[object] | object]
 
 REASON_LENGTH_MAX = 500
 
 _THREADS = 16
+_FRAMES = 3
+_PACKAGE = dirname(dirname(__file__))
 _SWEEP_S = 0.1
+
+
+class TimedOut(Exception):
+    """A task took longer than its time limit."""
 
 
 class Refuse(Exception):
     """Raised by a handler that refuses the event for good: it becomes dead without another attempt."""
 
 
+class Retry(Exception):
+    """Raised by a handler that wants another attempt: `raise Retry(after="5m", reason="the bank is closed")`.
+
+    The next attempt starts `after` that time, or later if the pause of the retry policy is longer. It counts as an
+    attempt: after the last one, the event is dead.
+    """
+
+    def __init__(
+        self, reason: str = "the handler asked for another attempt", *, after: timedelta | Duration = 0
+    ) -> None:
+        super().__init__(reason)
+        self.after_ms = parse_duration(after.total_seconds() if isinstance(after, timedelta) else after, "after")
+
+
+def failure_of(error: BaseException) -> Outcome:
+    """The outcome of an attempt whose handler raised."""
+    if isinstance(error, Retry):
+        return Outcome("failed", reason_of(error), retry_after_ms=error.after_ms)
+    if isinstance(error, TimedOut):
+        return Outcome("timeout", reason_of(error))
+    return Outcome("refused" if isinstance(error, Refuse) else "failed", reason_of(error))
+
+
 def reason_of(error: BaseException) -> str:
-    """The reason of a handler's failure as text that can be stored and sent, whatever was raised."""
+    """The reason of a handler's failure as text that can be stored and sent, whatever was raised.
+
+    It ends with the lines of the handler where the error was raised, as far as there is room for them.
+    """
     try:
         text = str(error)
     except Exception as failure:
         text = f"its text cannot be told, {type(failure).__name__} was raised instead"
-    reason = text or "the handler refused it" if isinstance(error, Refuse) else f"{type(error).__name__}: {text}"
+    if isinstance(error, Refuse):
+        reason = text or "the handler refused it"
+    elif isinstance(error, Retry | TimedOut):
+        reason = text
+    else:
+        reason = f"{type(error).__name__}: {text}" + _end_of_traceback(error)
     # The text may contain surrogates that cannot be encoded, such as from a file name that is not UTF-8. It is cut
     # before the encoding, because it may be huge, and afterwards, because escapes make it longer.
     return reason[:REASON_LENGTH_MAX].encode(errors="backslashreplace").decode()[:REASON_LENGTH_MAX]
+
+
+def _end_of_traceback(error: BaseException) -> str:
+    """The last lines of the handler's own code, the innermost last: ` [mail.py:12 in send, smtp.py:7 in connect]`."""
+    frames = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__)]
+    own = [(code, line) for code, line in frames if not code.co_filename.startswith(_PACKAGE)][-_FRAMES:]
+    places = ", ".join(f"{basename(code.co_filename)}:{line} in {code.co_name}" for code, line in own)
+    return f" [{places}]" if places else ""
 
 
 def call_in_thread(handler: HandlerFunction, occurrence: Occurrence) -> object:
@@ -130,7 +179,8 @@ class HandlerChannel:
                     if handler is None:
                         failure = _no_handler(event.to)
                     else:
-                        await handler(occurrence_of(event, delivery.attempt, delivery.epoch))
+                        attempts_max = (event.retry or delivery.tenant.retry).max_attempts
+                        await handler(occurrence_of(event, delivery.attempt, delivery.epoch, attempts_max))
                 except asyncio.CancelledError:
                     failure = self._cancelled(delivery, runner)
                 except BaseException as error:
@@ -202,4 +252,4 @@ def _failed(error: BaseException) -> Outcome:
     """The outcome of a handler that raised. Re-raises exceptions that end the program or the runner."""
     if isinstance(error, KeyboardInterrupt | GeneratorExit):
         raise error
-    return Outcome("refused" if isinstance(error, Refuse) else "failed", reason_of(error))
+    return failure_of(error)

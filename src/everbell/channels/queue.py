@@ -206,7 +206,9 @@ class QueueChannel:
                 token = f"{event.partition:x}.{event.sequence:x}.{epoch:x}.{self._leased:x}"
                 self._held[token] = _LeasedDelivery(delivery, queue, until_at)
                 tokens.append(token)
-                leases.append(Lease(token, until_at, occurrence_of(event, delivery.attempt, epoch)))
+                attempts_max = (event.retry or delivery.tenant.retry).max_attempts
+                occurrence = occurrence_of(event, delivery.attempt, epoch, attempts_max)
+                leases.append(Lease(token, until_at, occurrence))
         if not ready and self._ready.get(queue) is ready:
             del self._ready[queue]
             self.contacts.end_wait(queue)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from everbell.client.problems import ProblemBody, error_of
 from everbell.core.batch_item import ItemStatus
@@ -24,13 +24,35 @@ if TYPE_CHECKING:
     from everbell.client.call import Call
 
 
-class Scheduled(Struct, frozen=True, kw_only=True):
+class Answered(Struct, frozen=True):
+    """An answer that can be passed on: `to_dict()` for every program, and directly for FastAPI and pydantic."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as values of JSON: times as text, bytes as base64."""
+        fields: dict[str, Any] = to_builtins(self)
+        return fields
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        serialization = core_schema.plain_serializer_function_ser_schema(lambda answer: answer.to_dict())
+        return core_schema.is_instance_schema(cls, serialization=serialization)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
+        return {"type": "object", "title": cls.__name__}
+
+
+class Scheduled(Answered, frozen=True, kw_only=True):
     """An event that is stored, now or by an earlier request with the same id."""
 
     id: str
     at: datetime
     status: Status
     version: int = 1
+    created: bool = True
+    """Whether this request made the event. False: an earlier request with the same id did."""
 
 
 class KeyView(Struct, frozen=True, kw_only=True):
@@ -100,7 +122,7 @@ class AttemptView(Struct, frozen=True, kw_only=True):
     code: int | None = None
 
 
-class EventView(Struct, frozen=True, kw_only=True):
+class EventView(Answered, frozen=True, kw_only=True):
     """An event as it is now. Payload and headers are kept until it ends."""
 
     id: str

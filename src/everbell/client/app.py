@@ -8,25 +8,45 @@
 
 Returning is success; raising is a failure that is retried by the event's policy; raising `Refuse` makes the event
 dead at once. Coroutine functions run on the worker's loop, plain ones in threads.
+
+Typed tasks are the same with types on both sides:
+
+    app = App(client=AsyncClient("http://bell:8420"))
+
+    @app.task(queue="mail")
+    async def remind(reminder: Reminder) -> None:
+        ...
+
+    await remind.schedule(Reminder(user=7), in_="20m")
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from everbell.channels.handler import HandlerFunction
+from everbell.client.awaiting import AsyncClient
+from everbell.client.task import Task, TaskOptions, TaskQueue, TaskScope
+from everbell.client.task_maker import TaskMaker
+from everbell.clock import SystemClock
 from everbell.core.target import group_of
-from everbell.errors import InvalidInput
+from everbell.errors import EverbellError, InvalidInput
 
 AnyHandler = TypeVar("AnyHandler", bound=HandlerFunction)
 
+DEFAULT_QUEUE = "default"
 
-class App:
-    """The handlers of a program."""
 
-    def __init__(self) -> None:
+class App(TaskMaker):
+    """The handlers and tasks of a program. Its tasks are scheduled with `client`, which may be set later."""
+
+    def __init__(self, client: AsyncClient | None = None) -> None:
+        super().__init__()
+        self.client = client
         self.handlers: dict[str, HandlerFunction] = {}
+        """The handlers by queue."""
+        self._scope = TaskScope(self._connected, SystemClock(), self.hooks)
 
     def on(self, queue: str) -> Callable[[AnyHandler], AnyHandler]:
         """Handle the events of `queue:…` with the function below; it gets an `Occurrence`."""
@@ -35,7 +55,27 @@ class App:
         def register(handler: AnyHandler) -> AnyHandler:
             if queue in self.handlers:
                 raise InvalidInput(f"the queue {queue!r} has a handler already: one queue, one handler")
-            self.handlers[queue] = handler
+            self.handlers[queue] = handler if not self.hooks else self.hooks.wrapped(handler)
             return handler
 
         return register
+
+    def _make_task(
+        self, function: Callable[..., object], name: str, queue: str | None, options: TaskOptions
+    ) -> Task[Any]:
+        queue = queue or DEFAULT_QUEUE
+        group_of(f"queue:{queue}")
+        task: Task[Any] = Task(function, name, f"queue:{queue}", options, self._scope)
+        tasks = self.handlers.setdefault(queue, TaskQueue(queue))
+        if not isinstance(tasks, TaskQueue):
+            raise InvalidInput(f"the queue {queue!r} has a handler already: a queue has one handler, or tasks")
+        tasks.add(task)
+        return task
+
+    def _connected(self) -> AsyncClient:
+        if self.client is None:
+            raise EverbellError(
+                "this app has no client to schedule with: make it with App(client=AsyncClient(…)), "
+                "or use client.schedule(**task.event(…))"
+            )
+        return self.client

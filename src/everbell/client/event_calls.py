@@ -33,6 +33,7 @@ from everbell.core.occurrence import payload_of
 from everbell.errors import Conflict
 
 PAGE_EVENTS = 100
+_CREATED = 201
 
 
 class EventCalls(Calls):
@@ -235,10 +236,14 @@ class _TrialAnswer(Struct, frozen=True):
 
 _page_decoder = msgspec_json.Decoder(_RawEventPage)
 _event_decoder = msgspec_json.Decoder(_RawEvent)
-_scheduled = decoded(Scheduled)
+_read_scheduled = decoded(Scheduled)
 _health = decoded(Health)
 _backup = decoded(_Backup)
 _trial = decoded(_TrialAnswer)
+
+
+def _scheduled(status: int, body: bytes) -> Scheduled:
+    return replaced(_read_scheduled(status, body), created=status == _CREATED)
 
 
 def view_of(status: int, body: bytes) -> EventView:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
+from math import isfinite
 from typing import Any
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, to_builtins
 from msgspec import json as msgspec_json
 
 from everbell.core.repeat_spec import RepeatSpec
@@ -83,6 +84,36 @@ def _put_payload(body: dict[str, Any]) -> None:
 def encode_json(value: Any, field: str | None = None) -> bytes:
     """The JSON of a value. Raises `InvalidInput` where there is none."""
     try:
-        return msgspec_json.encode(value)
+        written = msgspec_json.encode(value, enc_hook=_encode_model)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"cannot be written as JSON: {error}", field) from error
+    # The encoder writes null for numbers that JSON does not have. A look at the whole value is only needed then.
+    if b"null" in written and (place := _no_number_in(value)) is not None:
+        path = ".".join(part for part in (field, place) if part)
+        raise InvalidInput("is not a number that JSON has: neither infinite nor NaN", path or None)
+    return written
+
+
+def _encode_model(value: Any) -> Any:
+    """A pydantic model as values of JSON. Other types have no JSON."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    raise TypeError(f"objects of type {type(value).__name__} are not supported")
+
+
+def _checked_before(value: Any) -> Any:
+    """JSON inside the value was checked when it was made."""
+    return None if isinstance(value, Raw) else _encode_model(value)
+
+
+def _no_number_in(value: Any) -> str | None:
+    """The place of a number that is infinite or not a number, such as `lines.0.price`; None if there is none."""
+    built = to_builtins(value, enc_hook=_checked_before, str_keys=True)
+    rest: list[tuple[str, Any]] = [("", built)]
+    while rest:
+        place, each = rest.pop()
+        if isinstance(each, float) and not isfinite(each):
+            return place
+        parts = each.items() if isinstance(each, dict) else enumerate(each) if isinstance(each, list | tuple) else ()
+        rest += [(f"{place}.{name}" if place else str(name), part) for name, part in parts]
+    return None

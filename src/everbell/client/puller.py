@@ -19,13 +19,15 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from everbell.channels.handler import HandlerFunction, Refuse, call_in_thread, reason_of
+from everbell.channels.handler import HandlerFunction, call_in_thread, failure_of
 from everbell.channels.queue import LEASE_EVENTS_MAX, Lease
 from everbell.client.call import RetryPause
 from everbell.client.queue_calls import Failure
 from everbell.client.settler import LeasingClient, Settler, is_final, log
+from everbell.client.task import TaskQueue
 from everbell.core.occurrence import Occurrence
 from everbell.core.queue_view import WorkerInfo
+from everbell.core.retry import Outcome
 from everbell.errors import EverbellError
 
 SETTLE_S = 5.0
@@ -51,7 +53,6 @@ class Puller:
     def __init__(self, queue: str, handler: HandlerFunction, client: LeasingClient, pace: LeasePace) -> None:
         self.queue = queue
         self._handler = handler
-        self._is_async = inspect.iscoroutinefunction(handler)
         self._client = client
         self._pace = pace
         self._settler = Settler(client, queue, pace.backoff)
@@ -153,42 +154,44 @@ class Puller:
         except asyncio.CancelledError:
             runner = asyncio.current_task()
             if runner is None or not runner.cancelling():
-                self._fail(lease, "the handler cancelled itself")
+                self._fail(lease, Outcome("failed", "the handler cancelled itself"))
                 return
             self._give_back(lease)
             raise
-        except Refuse as refusal:
-            self._fail(lease, reason_of(refusal), permanent=True)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
             log.debug("queue %s: the handler of %s failed", self.queue, lease.occurrence.id, exc_info=error)
-            self._fail(lease, reason_of(error))
+            self._fail(lease, failure_of(error))
         else:
             self.handled += 1
             self._release(lease)
             self._settler.ack(lease.token)
 
     async def _call(self, occurrence: Occurrence) -> None:
-        result = self._handler(occurrence) if self._is_async else await self._in_thread(occurrence)
+        handler = self._handler.of(occurrence) if isinstance(self._handler, TaskQueue) else self._handler
+        on_loop = inspect.iscoroutinefunction(handler)
+        result = handler(occurrence) if on_loop else await self._in_thread(handler, occurrence)
         if inspect.isawaitable(result):
             await result
 
-    async def _in_thread(self, occurrence: Occurrence) -> object:
+    async def _in_thread(self, handler: HandlerFunction, occurrence: Occurrence) -> object:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._pace.concurrency, f"everbell-{self.queue}")
-        future = self._threads.submit(call_in_thread, self._handler, occurrence)
+        future = self._threads.submit(call_in_thread, handler, occurrence)
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             self.stranded += future.running()
             raise
 
-    def _fail(self, lease: Lease, reason: str, *, permanent: bool = False) -> None:
+    def _fail(self, lease: Lease, outcome: Outcome) -> None:
         self.failed += 1
-        log.warning("queue %s: %s was not handled: %s", self.queue, lease.occurrence.id, reason)
+        log.warning("queue %s: %s was not handled: %s", self.queue, lease.occurrence.id, outcome.reason)
         self._release(lease)
-        self._settler.fail(Failure(lease.token, reason, permanent=permanent))
+        after_s = None if outcome.retry_after_ms is None else outcome.retry_after_ms / 1_000
+        permanent = outcome.result == "refused"
+        self._settler.fail(Failure(lease.token, outcome.reason, after_s, permanent=permanent))
 
     def _give_back(self, lease: Lease) -> None:
         self._release(lease)

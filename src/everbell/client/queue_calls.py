@@ -10,7 +10,7 @@ from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from msgspec import Raw, Struct, to_builtins
+from msgspec import UNSET, Raw, Struct, UnsetType, to_builtins
 from msgspec import json as msgspec_json
 
 from everbell.channels.queue import Lease
@@ -122,6 +122,7 @@ class _Leased(Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     tags: tuple[str, ...] = ()
     traceparent: str | None = None
+    attempts_max: int | UnsetType | None = UNSET
 
 
 class _LeasedEvents(Struct, frozen=True):
@@ -147,6 +148,7 @@ def _lease(tenant: str, leased: _Leased) -> Lease:
         tuple(leased.headers.items()),
         leased.tags,
         leased.traceparent,
+        leased.attempts_max,
     )
     return Lease(leased.lease, _millis(leased.until), occurrence)
 

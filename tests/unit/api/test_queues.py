@@ -44,6 +44,7 @@ def test_a_lease_has_all_that_a_worker_needs() -> None:
             "id": "one",
             "occurrence": 1,
             "attempt": 1,
+            "attempts_max": 10,
             "epoch": 1,
             "at": "2026-01-01T00:00:00.000Z",
             **fields,

@@ -97,3 +97,17 @@ def test_values_without_json_are_refused_by_name() -> None:
 def test_a_change_keeps_none_and_leaves_out_absent_fields() -> None:
     body = encode_change({"tags": None, "to": UNSET, "in_": 5, "id": "x"}, without=("id",))
     assert msgspec.json.decode(body) == {"tags": None, "in": 5}
+
+
+@pytest.mark.parametrize(
+    ("payload", "field"),
+    [
+        (float("nan"), "payload"),
+        ({"lines": [{"price": 1.5}, {"price": float("inf")}]}, "payload.lines.1.price"),
+        ([None, float("-inf")], "payload.1"),
+    ],
+)
+def test_a_number_that_json_does_not_have_is_refused_with_its_field(payload: object, field: str) -> None:
+    with pytest.raises(InvalidInput, match="neither infinite nor NaN") as caught:
+        encode_event({"payload": payload})
+    assert caught.value.field == field

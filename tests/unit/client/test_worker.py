@@ -14,6 +14,7 @@ from socket import gethostname
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from everbell.channels.handler import Refuse
 from everbell.client.app import App
@@ -32,6 +33,11 @@ STOPPED = "the worker stopped before this was done"
 
 class Unusual(BaseException):
     """An exception that is not an `Exception`."""
+
+
+def placeless(failure: Failure) -> Failure:
+    """The failure without the place in the handler, at the end of its reason."""
+    return replace(failure, reason=(failure.reason or "").partition(" [")[0])
 
 
 class Play:
@@ -100,7 +106,7 @@ def test_failures_are_told_with_their_reason() -> None:
         names = ("refused", "refused-silently", "exits", "odd", "cancels", "latin-1", "refused-at-length", "fails")
         scene.server.put("q", *names)
         await scene.server.told(len(names))
-        told = {failure.lease: failure for failure in scene.server.failed}
+        told = {failure.lease: placeless(failure) for failure in scene.server.failed}
         assert told["refused"] == Failure("refused", "no such user", permanent=True)
         assert told["refused-silently"].reason == "the handler refused it"
         assert told["exits"] == Failure("exits", "SystemExit: 3")
@@ -480,7 +486,7 @@ def test_plain_functions_run_in_threads_and_may_return_awaitables() -> None:
         scene.server.put("q", "a", "b", "c")
         await scene.server.told(3)
         assert seen == [("a", False), ("b", False), ("c", False), ("later", True)]
-        assert scene.server.failed == [Failure("b", "ValueError: b")]
+        assert list(map(placeless, scene.server.failed)) == [Failure("b", "ValueError: b")]
         await scene.stop()
         assert scene.worker.stranded == 0
 
@@ -501,7 +507,7 @@ def test_every_exception_of_a_plain_function_is_reported_and_frees_its_place() -
         scene = Play(handle, concurrency=1)
         scene.server.put("q", "stops", "exits", "odd", "good")
         await asyncio.wait_for(scene.server.told(4), 10)
-        assert scene.server.failed == [
+        assert list(map(placeless, scene.server.failed)) == [
             Failure("stops", "RuntimeError: the handler raised StopIteration"),
             Failure("exits", "SystemExit: 3"),
             Failure("odd", "Unusual: odd"),

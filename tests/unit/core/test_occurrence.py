@@ -18,21 +18,21 @@ EVENT = Event(
 
 
 def test_an_occurrence_tells_which_attempt_of_which_occurrence_it_is() -> None:
-    occurrence = occurrence_of(replace(EVENT, repeat=Repeat(1_000), occurrence=4), attempt=2, epoch=9)
+    occurrence = occurrence_of(replace(EVENT, repeat=Repeat(1_000), occurrence=4), attempt=2, epoch=9, attempts_max=2)
 
     assert (occurrence.id, occurrence.number, occurrence.attempt, occurrence.epoch) == ("order-17", 4, 2, 9)
     assert (occurrence.tenant, occurrence.key) == ("shop", "order-17")
 
 
 def test_a_detached_occurrence_has_the_name_of_the_recurring_event() -> None:
-    occurrence = occurrence_of(replace(EVENT, id="ev_x", origin="order-17", occurrence=4), 1, 1)
+    occurrence = occurrence_of(replace(EVENT, id="ev_x", origin="order-17", occurrence=4), 1, 1, None)
 
     assert (occurrence.id, occurrence.number) == ("order-17", 4)
 
 
 def test_a_json_payload_is_decoded_and_bytes_stay_bytes() -> None:
-    assert occurrence_of(EVENT, 1, 1).payload == {"order": 17}
-    assert occurrence_of(replace(EVENT, payload=b"\x00", content_type="image/png"), 1, 1).payload == b"\x00"
+    assert occurrence_of(EVENT, 1, 1, None).payload == {"order": 17}
+    assert occurrence_of(replace(EVENT, payload=b"\x00", content_type="image/png"), 1, 1, None).payload == b"\x00"
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def test_a_json_payload_is_decoded_and_bytes_stay_bytes() -> None:
     ],
 )
 def test_a_number_that_python_cannot_read_is_infinite(written: bytes, read: Any) -> None:
-    assert occurrence_of(replace(EVENT, payload=written), 1, 1).payload == read
+    assert occurrence_of(replace(EVENT, payload=written), 1, 1, None).payload == read
 
 
 def test_the_due_time_is_given_as_a_datetime_too() -> None:
-    assert occurrence_of(EVENT, 1, 1).due == datetime(2026, 1, 1, 0, 0, 0, 250_000, tzinfo=UTC)
+    assert occurrence_of(EVENT, 1, 1, None).due == datetime(2026, 1, 1, 0, 0, 0, 250_000, tzinfo=UTC)

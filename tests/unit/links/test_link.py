@@ -98,7 +98,7 @@ SEEN = Seen.of(EVENT, "waiting", created=True)
 ENDED = Seen.of(RECORD, "delivered")
 AMENDMENT = Amendment(due_at=7, retry=None, tags=())
 FILTER = Filter("shop", "dead", key="k", from_at=1)
-LEASE = Lease("1.2.3", 9_000, occurrence_of(EVENT, 2, 9))
+LEASE = Lease("1.2.3", 9_000, occurrence_of(EVENT, 2, 9, msgspec.UNSET))
 
 CLUSTER = view_of(Value(index=3, cluster="secret", partitions=(Placement(),) * 2), "n1/x", "n1", 5, 900, {})
 KEY = AccessKey("n4wy6ylcmfrgg33", bytes(32), "shop", ("read", "work"), 1_000, "mailers", revoked_at=2_000)

@@ -55,6 +55,12 @@ def test_a_browser_gets_a_file_compressed_and_only_when_it_changed() -> None:
     guarded(test)
 
 
+def test_a_browser_learns_of_all_modules_at_once() -> None:
+    index = (UI / "index.html").read_text()
+    loaded = re.findall(r'(?:modulepreload" href|script type="module" src)="/ui/([^"]+)"', index)
+    assert sorted(loaded) == [module.name for module in MODULES], "without it, a browser finds them one after the other"
+
+
 def test_the_whole_page_is_small() -> None:
     assert sum(len(file.packed) for file in page_files().values()) < BYTES_MAX
 

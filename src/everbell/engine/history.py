@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from everbell.clock import Clock
 from everbell.core.time import MINUTE_MS
-from everbell.engine.agenda import NEVER
 from everbell.engine.tally import DURATIONS, SAMPLE_MS, Tallies
 from everbell.stores.port import Counts
 
@@ -92,10 +91,6 @@ class History:
         """The end of the current span."""
         self.is_quiet = True
         """Whether nothing happened in the last span, so that the end of the current one need not be met exactly."""
-
-    def stop(self) -> None:
-        """Take no more samples."""
-        self.due_at = NEVER
 
     def sample(self) -> None:
         """Close the current span. The caller does so soon after `due_at`."""

@@ -41,7 +41,9 @@ def test_everything_is_measured_unless_told_otherwise(runs: Runs) -> None:
     assert main(["bench"]) == OK
 
     names, scene, rounds = runs[0]
-    assert list(names) == [name for name in MEASUREMENTS if name not in ("cassandra", "kafka", "postgres", "shards")]
+    assert list(names) == [
+        name for name in MEASUREMENTS if name not in ("cassandra", "kafka", "outbox", "postgres", "shards")
+    ]
     assert (scene.scale, scene.gateways, rounds) == (Scale(), None, 1)
 
 

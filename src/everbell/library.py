@@ -89,6 +89,7 @@ class Everbell(AsyncClient, TaskMaker):
         self._cluster: Cluster | None = None
         self._halted: BaseException | None = None
         self._api: Api | None = None
+        self._abandoning: asyncio.Task[None] | None = None
 
     def on(self, name: str) -> Callable[[AnyHandler], AnyHandler]:
         """Deliver the events for `handler:name` to the decorated function, which gets an `Occurrence`."""
@@ -130,6 +131,7 @@ class Everbell(AsyncClient, TaskMaker):
             self._clock,
             self._entropy,
             self._settings,
+            self._broke,
             epochs={} if is_node else None,
             tracing=self._tracing,
         )
@@ -185,6 +187,11 @@ class Everbell(AsyncClient, TaskMaker):
             self._halt,
             meeting=None if alone else Meeting(),
         )
+
+    def _broke(self, reason: BaseException) -> None:
+        """Stop renewing the lease: the engine has ended, and other nodes can take its partitions only afterwards."""
+        if self._cluster is not None:
+            self._abandoning = asyncio.get_running_loop().create_task(self._cluster.node.abandon())
 
     def _halt(self, reason: BaseException) -> None:
         self._halted = reason

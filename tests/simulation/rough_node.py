@@ -72,7 +72,7 @@ class RoughNode:
         self.node = node = await ClusterNode.start(log, engine, clock, self._entropy, settings, (name,), on_halt)
         peers = RoughPeers(around.network, name, around.find)
         self.router = Router(node, engine, peers, clock)
-        self.store_watch = StoreWatch(node, engine, peers, clock)
+        self.store_watch = StoreWatch(node, engine, peers, clock, lambda fault: None)
         self.store_watch.start()
 
     async def stop(self, drain_s: float, given_up: Callable[[Mapping[int, int]], None]) -> None:

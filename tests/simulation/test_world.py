@@ -395,7 +395,11 @@ def the_next_starts_before_the_end_is_stored(patch: Patch) -> None:
 def failed_heads_let_others_pass(patch: Patch) -> None:
     """A failed head does not block its key."""
     fail = Outcomes._fail
-    patch.setattr(Outcomes, "_fail", lambda self, entry, after, *, blocks: fail(self, entry, after, blocks=False))
+
+    def unblocked(self: Outcomes, entry: Entry, after: Event, *, blocks: bool, letter: Event | None = None) -> None:
+        fail(self, entry, after, blocks=False, letter=letter)
+
+    patch.setattr(Outcomes, "_fail", unblocked)
 
 
 def keys_have_no_lanes(patch: Patch) -> None:

@@ -552,7 +552,6 @@ def crash(engine: Engine) -> None:
     engine._agenda.stop()
     engine.dispatcher._stopped = True
     engine.pauses.stop()
-    if engine._ticker is not None:
-        engine._ticker.cancel()
+    engine._upkeep.stop()
     if engine._writer._task is not None:
         engine._writer._task.cancel()

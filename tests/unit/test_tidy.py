@@ -280,6 +280,18 @@ value = "whoever"  # Somebody reads this.
     assert prose.of_text(prose.prose_of(source)) == Plainness(words=15, vague=3)
 
 
+def test_the_engine_makes_its_timers_under_supervision() -> None:
+    timer = re.compile(r"get_running_loop\(\)\.call_(soon|later|at)\b|\bloop\.call_(soon|later|at)\b")
+    # The batches of a turn belong to the callers of the engine, and answer each of them by themselves.
+    exempt = {"everbell.engine.supervisor", "everbell.engine.turn_batch"}
+    found = [
+        module.name
+        for module in MODULES
+        if is_within(module.name, "everbell.engine") and module.name not in exempt and timer.search(module.text)
+    ]
+    assert not found, f"an exception in these timers would be lost; use the supervisor: {found}"
+
+
 def test_no_work_is_left_as_a_note() -> None:
     note = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")  # in halves, so as not to find itself
     notes = [

@@ -20,7 +20,7 @@ from everbell.channels.envelope import (
     structured_body,
     structured_headers,
 )
-from everbell.channels.port import Delivery
+from everbell.channels.port import Delivery, faulty
 from everbell.clock import Clock
 from everbell.core.delivery_form import form_of
 from everbell.core.retry import Outcome
@@ -61,7 +61,10 @@ class HttpChannel:
             self._start_batches(deliveries)
             return
         for delivery in deliveries[0].desk.begin_all(deliveries):
-            self._send_one(delivery)
+            try:
+                self._send_one(delivery)
+            except Exception as fault:  # The deliveries after this one must be sent.
+                delivery.settle(faulty(fault))
 
     async def close(self) -> None:
         await self._pool.close()
@@ -85,7 +88,11 @@ class HttpChannel:
         for batch in by_target.values():
             size = batch[0].tenant.batch
             for start in range(0, len(batch), size):
-                self._send_batch(batch[start : start + size])
+                together = batch[start : start + size]
+                try:
+                    self._send_batch(together)
+                except Exception as fault:
+                    together[0].desk.settle_all(together, faulty(fault))
 
     def _send_batch(self, batch: list[Delivery]) -> None:
         body = batch_body(batch)
@@ -139,6 +146,12 @@ class HttpChannel:
         }
 
     def _judge(self, reply: HttpReply | HttpFailure, tenant: Tenant) -> Outcome:
+        try:
+            return self._judged(reply, tenant)
+        except Exception as fault:  # Without an outcome, the delivery would be in flight for ever.
+            return faulty(fault)
+
+    def _judged(self, reply: HttpReply | HttpFailure, tenant: Tenant) -> Outcome:
         if isinstance(reply, HttpFailure):
             if reply.kind == "timeout":
                 return Outcome("timeout", reply.reason)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from asyncio import TimerHandle
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from everbell.core.event import Event
 from everbell.core.retry import Outcome
 from everbell.core.tenant import Tenant
+
+_log = logging.getLogger("everbell.channels")
 
 
 class Delivery(Protocol):
@@ -64,6 +69,18 @@ class SmallDesk:
             delivery.settle(outcome)
 
 
+class Keeper(Protocol):
+    """Ends the engine if a channel that belongs to it fails in the middle of a change of its own state."""
+
+    def call_later(self, seconds: float, callback: Callable[[], object], /) -> TimerHandle:
+        """Call back after this time."""
+        ...
+
+    def critical(self) -> AbstractContextManager[None]:
+        """A block that no exception may leave."""
+        ...
+
+
 class Channel(Protocol):
     """Delivers events to one kind of target.
 
@@ -82,3 +99,12 @@ class Channel(Protocol):
     async def close(self) -> None:
         """Drop the deliveries in flight without settling them."""
         ...
+
+
+def faulty(fault: Exception) -> Outcome:
+    """The outcome of an attempt during which a channel raised an exception that it should not raise. It is logged.
+
+    The text of the exception is not part of the outcome: tenants read outcomes, and the text may concern others.
+    """
+    _log.error("a channel failed: %r", fault, exc_info=fault)
+    return Outcome("failed", f"Everbell failed to send it ({type(fault).__name__}); the server's log has the details")

@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush
 
 from msgspec import Struct
 
-from everbell.channels.port import Delivery
+from everbell.channels.port import Delivery, Keeper
 from everbell.channels.queue_contacts import QueueContacts
 from everbell.clock import Clock
 from everbell.core.occurrence import Occurrence, occurrence_of
@@ -58,8 +58,9 @@ class QueueChannel:
     holds = True
     together = 1
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, keeper: Keeper) -> None:
         self._clock = clock
+        self._keeper = keeper
         self.contacts = QueueContacts(clock)
         self._ready: dict[tuple[str, str], deque[Delivery]] = {}
         self._waiting: dict[tuple[str, str], deque[asyncio.Future[None]]] = {}
@@ -91,7 +92,8 @@ class QueueChannel:
         while True:
             if self._closed:
                 raise Stopping("Everbell is stopping")
-            leases = self._take(queue, limit, lease_ms)
+            with self._keeper.critical():
+                leases = self._take(queue, limit, lease_ms)
             left_s = end_s - loop.time()
             if leases or left_s <= 0:
                 return leases
@@ -102,16 +104,17 @@ class QueueChannel:
         lost = []
         self.contacts.note((tenant, name))
         done: list[Delivery] = []
-        for token, outcome in outcomes.items():
-            held = self._release(tenant, name, token)
-            if held is None:
-                lost.append(token)
-            elif outcome is None:
-                done.append(held.delivery)
-            else:
-                held.delivery.settle(outcome)
-        if done:
-            done[0].desk.settle_all(done, DELIVERED)
+        with self._keeper.critical():
+            for token, outcome in outcomes.items():
+                held = self._release(tenant, name, token)
+                if held is None:
+                    lost.append(token)
+                elif outcome is None:
+                    done.append(held.delivery)
+                else:
+                    held.delivery.settle(outcome)
+            if done:
+                done[0].desk.settle_all(done, DELIVERED)
         return lost
 
     def extend(self, tenant: str, name: str, tokens: Sequence[str], lease_ms: int) -> list[str]:
@@ -127,18 +130,20 @@ class QueueChannel:
             else:
                 held.until_at = until_at
                 extended.append(token)
-        self._watch(until_at, extended)
+        with self._keeper.critical():
+            self._watch(until_at, extended)
         return lost
 
     def give_back(self, tenant: str, name: str, tokens: Sequence[str]) -> list[str]:
         """Undo the leases: no attempt took place. Returns the tokens that are not (or no longer) held."""
         lost = []
-        for token in tokens:
-            held = self._release(tenant, name, token)
-            if held is None:
-                lost.append(token)
-            else:
-                held.delivery.give_back()
+        with self._keeper.critical():
+            for token in tokens:
+                held = self._release(tenant, name, token)
+                if held is None:
+                    lost.append(token)
+                else:
+                    held.delivery.give_back()
         return lost
 
     def recall(self, tenant: str, name: str, sequence: int | None = None) -> list[int]:
@@ -223,7 +228,7 @@ class QueueChannel:
             if self._watched > 2 * len(self._held) + _WATCHED_SPARE:
                 self._watch_anew()
             if self._sweeper is None:
-                self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
+                self._sweeper = self._keeper.call_later(_SWEEP_S, self._sweep)
 
     def _watch_anew(self) -> None:
         """Drop the tokens of ended leases: leases may be long, and most are acknowledged soon."""
@@ -283,7 +288,7 @@ class QueueChannel:
                     del self._held[token]
                     held.delivery.settle(Outcome("lost", "the worker's lease ran out"))
         if self._held:
-            self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
+            self._sweeper = self._keeper.call_later(_SWEEP_S, self._sweep)
         else:
             self._deadlines.clear()
             self._watched = 0

@@ -124,7 +124,7 @@ class Cluster:
         if server is not None:
             # Only now that there is a node: peers may call this address because of an earlier incarnation.
             await server.start_serving()
-        store_watch = StoreWatch(node, engine, peers, clock)
+        store_watch = StoreWatch(node, engine, peers, clock, on_halt)
         store_watch.start()
         cluster = cls(log, engine, clock, node, peers, store_watch, server)
         try:
@@ -181,6 +181,10 @@ class Cluster:
     async def stop(self, drain_s: float) -> bool:
         """Hand all partitions over, stop the engine, and leave; False when some attempts did not end in time."""
         await self._store_watch.stop()
+        if self._engine.broken is not None:
+            # Nothing can be handed over. The other nodes take over when the lease ends.
+            await self._close()
+            return await self._engine.stop()
         await self.node.drain(drain_s)
         is_clean = await self._engine.stop()
         await self.node.leave(is_clean=is_clean)

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from everbell.clock import Clock
 from everbell.cluster.node import ClusterNode
 from everbell.cluster.port import Peers
+from everbell.cluster.supervised_task import OnHalt, begin
 from everbell.core.cluster import Member
 from everbell.core.cluster.pools import able
 from everbell.engine.engine import Engine
@@ -37,15 +38,16 @@ _ABSENT = Get("default", "?")
 class StoreWatch:
     """Watches the store of one node."""
 
-    def __init__(self, node: ClusterNode, engine: Engine, peers: Peers, clock: Clock) -> None:
+    def __init__(self, node: ClusterNode, engine: Engine, peers: Peers, clock: Clock, on_halt: OnHalt) -> None:
         self._node = node
         self._engine = engine
         self._peers = peers
         self._clock = clock
+        self._on_halt = on_halt
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="everbell-store-watch")
+        self._task = begin(self._run(), "everbell-store-watch", self._on_halt)
 
     async def stop(self) -> None:
         if self._task is not None:

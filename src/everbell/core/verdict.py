@@ -62,6 +62,12 @@ def verdict(
     return Again(replace(tried, state="scheduled", run_at=run_at))
 
 
+def unjudged(event: Event, count: int, fault: Exception, now: int) -> Event:
+    """The dead form of an event that raised an exception when it was looked at. `count`: the attempts until then."""
+    reason = f"Everbell failed to handle the event ({type(fault).__name__}); the server's log has the details"
+    return replace(event, attempt_count=count, state="dead", run_at=now, reason=reason)
+
+
 def delivered(event: Event, outcome: Outcome, number: int, started_at: int, now: int) -> Record:
     """The record of a delivered event without recurrence. It equals the record that `verdict` makes, in less time."""
     took_ms = now - started_at if now > started_at else 0

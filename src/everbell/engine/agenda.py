@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 
 from everbell.clock import Clock
 from everbell.engine.entry import Entry, Phase
+from everbell.engine.supervisor import Supervisor
 
 # The number of events that ring before other tasks run on the loop: a herd must not delay intake or outcomes.
 SLICE = 5_000
@@ -26,8 +27,11 @@ _LOOKS = 5
 class Agenda:
     """Rings each entry when its `run_at` has been reached on the clock, never before."""
 
-    def __init__(self, clock: Clock, ring: Callable[[Entry], None], watch_clock_s: float = 5.0) -> None:
+    def __init__(
+        self, clock: Clock, supervisor: Supervisor, ring: Callable[[Entry], None], watch_clock_s: float = 5.0
+    ) -> None:
         self._clock = clock
+        self._supervisor = supervisor
         self._ring = ring
         self._look_again_s = watch_clock_s / _LOOKS
         self._buckets: dict[int, list[Entry]] = {}
@@ -95,12 +99,11 @@ class Agenda:
         if self._stopped:
             return
         self._armed_for = run_at
-        loop = asyncio.get_running_loop()
         wait_s = (run_at - self._clock.now()) / 1_000
         if wait_s <= 0:
-            self._timer = loop.call_soon(self._wake)
+            self._timer = self._supervisor.call_soon(self._wake)
         else:
-            self._timer = loop.call_later(min(wait_s, self._look_again_s), self._wake)
+            self._timer = self._supervisor.call_later(min(wait_s, self._look_again_s), self._wake)
 
     def _wake(self) -> None:
         self._timer, self._armed_for = None, NEVER

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, cast
 
-from everbell.channels.port import Delivery
+from everbell.channels.port import Channel, Delivery, faulty
 from everbell.clock import Clock
 from everbell.core.retry import Outcome
 from everbell.core.time import DAY_MS
@@ -23,6 +23,7 @@ from everbell.engine.agenda import NEVER
 from everbell.engine.breaker import Breaker
 from everbell.engine.entry import Entry, Phase
 from everbell.engine.flow import Flow
+from everbell.engine.supervisor import Supervisor
 from everbell.engine.token_bucket import TokenBucket
 
 _log = logging.getLogger("everbell.engine")
@@ -44,6 +45,8 @@ class AttemptListeners(NamedTuple):
     settled: Callable[[Sequence[Entry], Outcome], None] = lambda entries, outcome: None
     expired: Callable[[Entry, OccurrenceEnded | SentOff], None] = lambda entry, instead: None
     """Called instead of an attempt when the entry is no longer worth delivering, with what happens to the event."""
+    unfit: Callable[[Entry, Exception], None] = lambda entry, fault: None
+    """Called instead of an attempt when a look at the event raised an exception."""
     given_back: Callable[[Entry], bool] = lambda entry: True
     """Called when an attempt did not take place. Returns whether this node shall attempt the entry again."""
     started: Callable[[Flow, int, int], None] = lambda flow, late_ms, count: None
@@ -61,10 +64,14 @@ class Dispatcher:
         epochs: Mapping[int, int],
         in_flight_max: int,
         listeners: AttemptListeners,
+        supervisor: Supervisor,
     ) -> None:
         self.epochs = epochs
+        self.supervisor = supervisor
         self.in_flight = 0
-        self.on_settled, self._on_expired, self._on_given_back, self._on_started, self._recall = listeners
+        self.on_settled, self._on_expired, self._on_unfit, self._on_given_back, self._on_started, self._recall = (
+            listeners
+        )
         self._clock = clock
         self.in_flight_max = in_flight_max
         self._lease_until_ms = NEVER
@@ -108,7 +115,13 @@ class Dispatcher:
 
     def begin_all(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
         """Start the attempts that are still wanted, and return them."""
-        entries = cast("Sequence[Entry]", deliveries)  # A channel returns the deliveries that it was given.
+        try:
+            return self._begin_all(cast("Sequence[Entry]", deliveries))  # A channel returns its own deliveries.
+        except Exception as fault:
+            self.supervisor.end(fault)
+            return ()
+
+    def _begin_all(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         if self._stopped:
             return ()
         if self._clock.elapsed_ms() >= self._lease_until_ms:
@@ -124,11 +137,8 @@ class Dispatcher:
                 # A worker leased an entry that was in its queue before the breaker opened.
                 flow.ready.append(entry)
                 continue
-            if event.expires_ms is not None or event.repeat is not None:
-                other = instead(event, now)
-                if other is not None:
-                    self._on_expired(entry, other)
-                    continue
+            if (event.expires_ms is not None or event.repeat is not None) and self._ends_instead(entry, now):
+                continue
             entry.phase = under_way
             entry.started_at = now
             entry.in_flight = True
@@ -140,10 +150,19 @@ class Dispatcher:
 
     def settle_all(self, deliveries: Sequence[Delivery], outcome: Outcome) -> None:
         """End attempts that have the same outcome."""
-        entries = cast("Sequence[Entry]", deliveries)
+        try:
+            self._settle_all(cast("Sequence[Entry]", deliveries), outcome)
+        except Exception as fault:
+            self.supervisor.end(fault)
+
+    def _settle_all(self, entries: Sequence[Entry], outcome: Outcome) -> None:
+        over = [entry for entry in entries if not entry.in_flight]
+        if over:
+            # The channel failed, or took too long, so the attempt ended without it. The first outcome counts.
+            _log.error("a channel reported %d attempts that were over: %s", len(over), outcome.result)
+            entries = [entry for entry in entries if entry.in_flight]
         heard = None
         for entry in entries:
-            assert entry.in_flight, "an attempt is settled once"
             flow = entry.flow
             entry.in_flight = False
             flow.in_flight -= 1
@@ -165,6 +184,10 @@ class Dispatcher:
 
     def give_back(self, entry: Entry) -> None:
         """Undo the start of an attempt that did not take place. The entry is ready again, unless it was cancelled."""
+        with self.supervisor.critical():
+            self._give_back(entry)
+
+    def _give_back(self, entry: Entry) -> None:
         if entry.is_cancelled:
             self.settle_all((entry,), Outcome("lost"))
             return
@@ -210,7 +233,7 @@ class Dispatcher:
                 flow.group,
                 pause_s,
             )
-        asyncio.get_running_loop().call_later(pause_s, self._probe, flow, breaker)
+        self.supervisor.call_later(pause_s, self._probe, flow, breaker)
 
     def _probe(self, flow: Flow, breaker: Breaker) -> None:
         if flow.breaker is breaker and breaker.state == "open":
@@ -222,7 +245,7 @@ class Dispatcher:
         flow.throttled = True
         flow.resumes_at = self._clock.now() + pace.wait_ms
         flow.update_cap()
-        asyncio.get_running_loop().call_later(pace.wait_ms / 1_000, self._go_on, flow)
+        self.supervisor.call_later(pace.wait_ms / 1_000, self._go_on, flow)
 
     def _go_on(self, flow: Flow) -> None:
         flow.throttled = False
@@ -256,7 +279,7 @@ class Dispatcher:
     def _pump_soon(self) -> None:
         if not self._pumping:
             self._pumping = True
-            asyncio.get_running_loop().call_soon(self._pump_slice)
+            self.supervisor.call_soon(self._pump_slice)
 
     def _pump_slice(self) -> None:
         self._slice_left = SLICE
@@ -276,7 +299,7 @@ class Dispatcher:
         flow = flows.popleft()
         batch = self._take(flow)
         if batch:
-            flow.channel.start(batch)
+            self._start(flow.channel, batch)
         if (
             flow.pace is not None
             and flow.ready
@@ -295,6 +318,26 @@ class Dispatcher:
             self._ring.popleft()
             del self._flows[name]
         return OLD_SHARE if batch and self._is_old(batch[-1]) else len(batch) or 1
+
+    def _ends_instead(self, entry: Entry, now: int) -> bool:
+        """Whether the event ends, or goes on, without an attempt of this entry."""
+        try:
+            other = instead(entry.event, now)
+        except Exception as fault:
+            self._on_unfit(entry, fault)
+            return True
+        if other is not None:
+            self._on_expired(entry, other)
+        return other is not None
+
+    def _start(self, channel: Channel, batch: list[Entry]) -> None:
+        """Start attempts. If the channel raises, the attempts fail: without this, their events would wait for ever."""
+        try:
+            channel.start(batch)
+        except Exception as fault:
+            outcome = faulty(fault)
+            self.begin_all([entry for entry in batch if entry.phase is Phase.READY])
+            self.settle_all([entry for entry in batch if entry.in_flight], outcome)
 
     def _take(self, flow: Flow) -> list[Entry]:
         """Take the next ready entries of the flow, and drop entries that are no longer ready."""

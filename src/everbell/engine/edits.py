@@ -17,8 +17,10 @@ from everbell.engine.intake import not_owner, unmet
 from everbell.engine.marks import NO_HEAD
 from everbell.engine.ordering import Lanes
 from everbell.engine.partition import Partition
+from everbell.engine.supervisor import Supervisor
 from everbell.engine.working_set import WorkingSet
-from everbell.engine.writer import StoreWriter, failing
+from everbell.engine.write_queue import failing
+from everbell.engine.writer import StoreWriter
 from everbell.errors import Conflict, EverbellError, NotFound, StoreError, VersionMismatch
 from everbell.stores.port import Block, Change, Move, Refusal, Store
 
@@ -42,13 +44,20 @@ class Edits:
     """Stores changes of events, one at a time for each event."""
 
     def __init__(
-        self, store: Store, partitions: Sequence[Partition], memory: WorkingSet, writer: StoreWriter, lanes: Lanes
+        self,
+        store: Store,
+        partitions: Sequence[Partition],
+        memory: WorkingSet,
+        writer: StoreWriter,
+        lanes: Lanes,
+        supervisor: Supervisor,
     ) -> None:
         self._store = store
         self._partitions = partitions
         self._memory = memory
         self._writer = writer
         self._lanes = lanes
+        self._supervisor = supervisor
 
     async def find(self, tenant: str, event_id: str) -> Event | Record:
         """Return the stored event or record. Raises `NotFound`."""
@@ -88,7 +97,8 @@ class Edits:
             if isinstance(taken, Entry):
                 await self.settled(taken)
                 continue
-            [result] = await self.store_all([taken], frees=frees)
+            with self._supervisor.critical(expected=EverbellError):
+                [result] = await self.store_all([taken], frees=frees)
             if isinstance(result, EverbellError):
                 raise result
             if result:
@@ -104,12 +114,13 @@ class Edits:
     def take(self, entry: Entry | None, event: Event, change: Change) -> TakenEntry:
         """Take an event for a change, in the same turn of the loop in which it was read. No attempt starts from now."""
         was = None if entry is None else entry.phase
-        if entry is None:
-            entry = self._memory.reserve(event)
-        else:
-            entry.is_cancelled = entry.in_flight
-            entry.phase = Phase.SETTLING
-        self._lanes.begin_change(entry)
+        with self._supervisor.critical():
+            if entry is None:
+                entry = self._memory.reserve(event)
+            else:
+                entry.is_cancelled = entry.in_flight
+                entry.phase = Phase.SETTLING
+            self._lanes.begin_change(entry)
         return TakenEntry(entry, was, change)
 
     async def settled(self, entry: Entry) -> None:
@@ -225,6 +236,10 @@ class Edits:
 
     def _put_back(self, entry: Entry, was: Phase | None) -> None:
         """Return an entry to its place, because its change was not stored."""
+        with self._supervisor.critical():
+            self._return(entry, was)
+
+    def _return(self, entry: Entry, was: Phase | None) -> None:
         if entry.phase is Phase.GONE:
             # Its partition left this node. If the partition came back since, the event has another entry.
             self._lanes.end_change(entry, None)

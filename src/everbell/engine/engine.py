@@ -44,9 +44,13 @@ from everbell.engine.pauses import Pauses, recall
 from everbell.engine.quotas import Quotas
 from everbell.engine.request_routes import EngineRequest
 from everbell.engine.settings import EngineSettings
+from everbell.engine.silent_attempts import SilentAttempts
+from everbell.engine.supervisor import Supervisor
 from everbell.engine.traced_channel import TracedChannel
+from everbell.engine.upkeep import Upkeep
 from everbell.engine.working_set import MemoryListeners, WorkingSet
-from everbell.engine.writer import StoreWriter, failing
+from everbell.engine.write_queue import failing
+from everbell.engine.writer import StoreWriter
 from everbell.entropy import Entropy
 from everbell.errors import EverbellError, StoreError, StoreUnavailable
 from everbell.stores.port import Store
@@ -58,11 +62,6 @@ _log = logging.getLogger("everbell.engine")
 
 A = TypeVar("A")
 
-_SWEEP_RECORDS = 2_000
-_SWEEP_S = 30.0
-# The time between ticks while orphaned lines wait to start.
-_ORPHANS_TICK_S = 0.1
-
 
 class Engine:
     """The life of events, from a checked draft to a recorded end. Use `Engine.start`, `ask`, then `stop`."""
@@ -71,7 +70,6 @@ class Engine:
         self,
         store: Store,
         channels: Mapping[str, Channel],
-        queues: QueueChannel,
         tenants: Tenants,
         clock: Clock,
         entropy: Entropy,
@@ -84,8 +82,9 @@ class Engine:
         self.epochs: dict[int, int] = {}
         """The partitions that this node owns, each with its epoch."""
         self.meter = Meter()
-        self.broken: BaseException | None = None
         self._clock = clock
+        self._supervisor = supervisor = Supervisor(self._broke)
+        queues = QueueChannel(clock, supervisor)
         self._channels: dict[str, Channel] = {**channels, "queue": queues}
         if tracing is not None:
             self._channels = {scheme: TracedChannel(each, tracing, clock) for scheme, each in self._channels.items()}
@@ -95,19 +94,22 @@ class Engine:
         self._on_broken = on_broken
         self._partitions = partitions = [Partition(index) for index in range(store.partitions)]
         self._owned: list[Partition] = []
-        self._writer = writer = StoreWriter(store, self.epochs, self._broke, self.drop)
-        self._agenda = Agenda(clock, self._ring, settings.watch_clock_s)
+        self._writer = writer = StoreWriter(store, self.epochs, supervisor, self.drop)
+        self._agenda = Agenda(clock, supervisor, self._ring, settings.watch_clock_s)
         attempts = AttemptListeners(
             # The outcomes need the dispatcher, so they are built after it.
             settled=lambda entries, outcome: self._outcomes.settled(entries, outcome),
             expired=lambda entry, instead: self._outcomes.expired(entry, instead),
+            unfit=lambda entry, fault: self._outcomes.unfit(entry, fault),
             given_back=self._given_back,
             started=self.meter.count_started,
             recall=partial(recall, queues),
         )
-        self.dispatcher = Dispatcher(clock, self.epochs, settings.in_flight, attempts)
+        self.dispatcher = Dispatcher(clock, self.epochs, settings.in_flight, attempts, supervisor)
         budget = Budget(settings.memory_bytes)
-        listeners = MemoryListeners(writer.wake, self._tick_for, lambda: self.pauses.trim_soon())
+        listeners = MemoryListeners(
+            writer.wake, lambda run_at: self._upkeep.tick_for(run_at), lambda: self.pauses.trim_soon()
+        )
         self.memory = memory = WorkingSet(
             partitions, budget, self._agenda, self.dispatcher, tenants, self._channel_for, self._near_at, listeners
         )
@@ -120,12 +122,25 @@ class Engine:
         self._intake = intake = Intake(
             clock, entropy, writer, memory, self.meter, partitions, quotas, store.row_maker, tracing
         )
-        self._outcomes = outcomes = Outcomes(clock, entropy, writer, memory, self._lanes, self.meter, intake, notices)
+        self._outcomes = outcomes = Outcomes(
+            clock, entropy, writer, memory, self._lanes, self.meter, intake, notices, supervisor
+        )
         self._operations = operations = Operations(
-            store, clock, entropy, tenants, partitions, memory, intake, writer, self._lanes, self.meter, self.ask
+            store,
+            clock,
+            entropy,
+            tenants,
+            partitions,
+            memory,
+            intake,
+            writer,
+            self._lanes,
+            self.meter,
+            self.ask,
+            supervisor,
         )
         leases = Leases(queues, writer, outcomes.flush)
-        self.pauses = Pauses(clock, memory, self._lanes, self.dispatcher, queues)
+        self.pauses = Pauses(clock, memory, self._lanes, self.dispatcher, queues, supervisor)
         self.observer = Observer(clock, memory, queues, self.pauses, self.meter, notices)
         explainer = Explainer(
             store,
@@ -142,8 +157,21 @@ class Engine:
         )
         parts = (operations, leases, self.observer, explainer)
         self._handlers = Handlers(*(each for part in parts for each in part.handlers()), complete=EngineRequest)
-        self._ticker: asyncio.TimerHandle | None = None
-        self._swept_at = clock.now()
+        self._upkeep = Upkeep(
+            store,
+            clock,
+            writer,
+            memory,
+            self._loader,
+            self._lanes,
+            intake,
+            self.pauses,
+            self.observer,
+            SilentAttempts(clock, self.dispatcher, memory.entries.values()),
+            supervisor,
+            settings.lookahead_ms,
+            settings.watch_clock_s,
+        )
 
     @classmethod
     async def start(
@@ -163,22 +191,20 @@ class Engine:
         The keys of `channels` are the schemes of their targets. `tracing` makes spans for schedules and attempts.
         """
         settings = settings or EngineSettings()
-        queues = QueueChannel(clock)
         broken = on_broken or (lambda error: None)
-        engine = cls(store, channels, queues, tenants, clock, entropy, settings, broken, tracing)
+        engine = cls(store, channels, tenants, clock, entropy, settings, broken, tracing)
         engine._writer.start(engine._loader.next_read, lambda: bool(engine.memory.starved), engine._outcomes.flush)
         try:
             await engine.take(dict.fromkeys(range(store.partitions), store.epoch + 1) if epochs is None else epochs)
+            engine._upkeep.start()
         except BaseException:
             await engine._writer.stop()
             raise
-        engine._writer.read(engine._count)
-        engine._tick()
         return engine
 
     def ask(self, request: Request[A], /) -> Awaitable[A]:
         """Answer an `EngineRequest`."""
-        return self._handlers.ask(request)
+        return self._supervisor.answer(self._handlers.ask, request)
 
     async def take(self, epochs: Mapping[int, int], *, quiet_ms: int = 0) -> None:
         """Take partitions: raise the fence, read which keys are blocked, and start to load events.
@@ -187,8 +213,10 @@ class Engine:
         event waits for that time. Raises `Fenced` if another node took a partition under a higher epoch, and
         `StoreUnavailable`. Then no partition is taken.
         """
-        if not epochs:
-            return
+        if epochs:
+            await self._supervisor.answer(partial(self._take, quiet_ms=quiet_ms), epochs)
+
+    async def _take(self, epochs: Mapping[int, int], *, quiet_ms: int) -> None:
         taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         sequence: int | None = None
 
@@ -229,28 +257,32 @@ class Engine:
 
         Returns whether all attempts ended in time. In any case this node writes nothing to the partitions afterwards.
         """
-        leaving = frozenset(partitions).intersection(self.epochs)
-        sending = self._lanes.sending(leaving)
-        self._close(leaving)
-        busy = []
-        for entry in self.memory.of_partitions(leaving):
-            if entry.in_flight or entry.phase is Phase.SETTLING:
-                busy.append(until_settled(entry))
-            else:
-                self.memory.forget(entry)
-        try:
-            async with asyncio.timeout(deadline_s):
-                await asyncio.gather(*busy)
-                for entry in sending:
-                    while entry.in_flight:  # The event was cancelled, but its request is still in flight.
-                        await until_settled(entry)
-                self._outcomes.flush()
-                await self._writer.caught_up()
-        except TimeoutError:
-            pass
-        left = self.memory.of_partitions(leaving)
-        self.drop(leaving)
-        return not left and not any(entry.in_flight for entry in sending)
+        return await self._supervisor.answer(partial(self._release, deadline_s=deadline_s), partitions)
+
+    async def _release(self, partitions: Collection[int], *, deadline_s: float) -> bool:
+        with self._supervisor.critical():
+            leaving = frozenset(partitions).intersection(self.epochs)
+            sending = self._lanes.sending(leaving)
+            self._close(leaving)
+            busy = []
+            for entry in self.memory.of_partitions(leaving):
+                if entry.in_flight or entry.phase is Phase.SETTLING:
+                    busy.append(until_settled(entry))
+                else:
+                    self.memory.forget(entry)
+            try:
+                async with asyncio.timeout(deadline_s):
+                    await asyncio.gather(*busy)
+                    for entry in sending:
+                        while entry.in_flight:  # The event was cancelled, but its request is still in flight.
+                            await until_settled(entry)
+                    self._outcomes.flush()
+                    await self._writer.caught_up()
+            except TimeoutError:
+                pass
+            left = self.memory.of_partitions(leaving)
+            self.drop(leaving)
+            return not left and not any(entry.in_flight for entry in sending)
 
     def busy(self, partitions: Container[int]) -> set[int]:
         """The partitions that have attempts in flight or changes that are being stored."""
@@ -263,20 +295,22 @@ class Engine:
 
     def adopt(self, tenant: str) -> None:
         """Apply the new policy of a tenant to its events in memory."""
-        self.memory.adopt(tenant)
+        with self._supervisor.critical():
+            self.memory.adopt(tenant)
 
     def drop(self, partitions: Iterable[int]) -> None:
         """Drop partitions that other nodes own now. The new owners repeat the attempts in flight."""
         lost = frozenset(partitions).intersection(self.epochs)
         if not lost:
             return
-        self._close(lost)
-        for entry in self.memory.of_partitions(lost):
-            self.memory.forget(entry)
-        for index in lost:
-            del self.epochs[index]
-            self._partitions[index].lose()
-        self._queues.lose(lost)
+        with self._supervisor.critical():
+            self._close(lost)
+            for entry in self.memory.of_partitions(lost):
+                self.memory.forget(entry)
+            for index in lost:
+                del self.epochs[index]
+                self._partitions[index].lose()
+            self._queues.lose(lost)
 
     def _close(self, partitions: Collection[int]) -> None:
         """Load no more events of these partitions, and start no attempts. New events and changes are still stored."""
@@ -299,12 +333,12 @@ class Engine:
         self._operations.close()
         self._agenda.stop()
         self.pauses.stop()
-        if self._ticker is not None:
-            self._ticker.cancel()
+        self._upkeep.stop()
         for channel in self._channels.values():
             if channel.holds:
                 await channel.close()
-        drained = await self.dispatcher.stop(self._settings.drain_s)
+        # A broken engine stores no outcomes, so it waits for none.
+        drained = self.broken is None and await self.dispatcher.stop(self._settings.drain_s)
         for channel in self._channels.values():
             await channel.close()
         self._outcomes.flush()
@@ -332,6 +366,11 @@ class Engine:
         return self._clock.now() + self._settings.lookahead_ms
 
     @property
+    def broken(self) -> BaseException | None:
+        """The error that ended the engine."""
+        return self._supervisor.fault
+
+    @property
     def trouble(self) -> tuple[StoreError, int] | None:
         """The error because of which the store cannot be used, and its age in milliseconds. None: the store works."""
         return self._writer.trouble
@@ -341,59 +380,16 @@ class Engine:
         now = self._clock.now()
         return max(now - min(self._loader.next_at() or now, self.observer.oldest_at()), 0)
 
-    def _tick(self) -> None:
-        """Move the loader's front as time passes, and do the periodic work."""
-        self._loader.tick()
-        self._writer.wake()
-        self.pauses.refresh()
-        now = self._clock.now()
-        is_orphaned = self._lanes.resume_orphaned()
-        if self._intake.needs_sequences and self.epochs:
-            self._writer.read(self._take_sequences)
-        if now - self._swept_at >= _SWEEP_S * 1_000:
-            self._swept_at = now
-            self._writer.read(self._sweep)
-        if now >= self.observer.history.due_at:
-            self.observer.sample()
-            self._writer.read(self._count)
-        seconds = max(self._loader.next_at() - now, self._settings.lookahead_ms) / 4_000
-        if not self.observer.history.is_quiet:
-            seconds = min(seconds, (self.observer.history.due_at - now) / 1_000)
-        self._tick_within(_ORPHANS_TICK_S if is_orphaned else seconds)
-
-    def _tick_for(self, run_at: int) -> None:
-        """Tick earlier, because an event is due before the next events that the loader expects."""
-        self._tick_within(max(run_at - self._near_at(), 0) / 1_000)
-
-    def _tick_within(self, seconds: float) -> None:
-        """Tick after this time at the latest, and often enough to notice that the clock was set."""
-        if self._ticker is not None:
-            self._ticker.cancel()
-        seconds = min(seconds, self._settings.watch_clock_s)
-        self._ticker = asyncio.get_running_loop().call_later(seconds, self._tick)
-        self.memory.expected_at = self._near_at() + int(seconds * 1_000) if seconds else 0
-
-    async def _take_sequences(self) -> None:
-        """Reserve sequence numbers in the store, long before the current ones run out."""
-        self._intake.count_from(await self.store.raise_fence({}))
-
-    async def _count(self) -> None:
-        """Count the events of each tenant, for metrics and the history."""
-        self.observer.history.counts = await self.store.counts()
-
-    async def _sweep(self) -> None:
-        """Delete records whose retention is over, in batches."""
-        if await self.store.sweep(self._clock.now(), _SWEEP_RECORDS) >= _SWEEP_RECORDS:
-            self._writer.read(self._sweep)
-
     def _channel_for(self, group: str) -> Channel:
         return self._channels.get(group.partition(":")[0]) or self._nowhere
 
     def _broke(self, broken: BaseException) -> None:
-        """Stop, because the store failed: it is unknown which changes are durable, so nothing may be acknowledged."""
-        self.broken = broken
+        """Stop, because the store failed, or the state in memory may be wrong: nothing may be acknowledged any more."""
         self._agenda.stop()
         self.dispatcher.halt()
         self._operations.close()
-        _log.critical("the engine stops: %s", broken)
+        # The message of an `EverbellError` says everything; others need their traceback.
+        trace = None if isinstance(broken, EverbellError) else broken
+        _log.critical("the engine stops: %s", broken if trace is None else repr(broken), exc_info=trace)
+        self._writer.fail(broken)
         self._on_broken(broken)

@@ -76,6 +76,11 @@ class Intake:
         self._sequence_max = max(self._sequence_max, sequence + SEQUENCES_AT_ONCE)
 
     @property
+    def is_owner(self) -> bool:
+        """Whether this node owns any partition."""
+        return bool(self._owned)
+
+    @property
     def needs_sequences(self) -> bool:
         """Whether to reserve more sequences in the store."""
         return self._sequence_max - self._sequence < SEQUENCES_AT_ONCE // 2

@@ -51,6 +51,7 @@ from everbell.engine.requests import (
 )
 from everbell.engine.row_preparer import RowPreparer
 from everbell.engine.seen import DraftResult, KeyLine, Seen
+from everbell.engine.supervisor import Supervisor
 from everbell.engine.working_set import WorkingSet
 from everbell.engine.writer import StoreWriter
 from everbell.entropy import Entropy
@@ -74,6 +75,7 @@ class Operations:
         lanes: Lanes,
         meter: Meter,
         ask: Ask,
+        supervisor: Supervisor,
     ) -> None:
         """`ask` sends a request to these handlers. Requests about many events use it for each event."""
         self._store = store
@@ -83,7 +85,7 @@ class Operations:
         self._memory = memory
         self._lanes = lanes
         self._intake = intake
-        self._edits = Edits(store, partitions, memory, writer, lanes)
+        self._edits = Edits(store, partitions, memory, writer, lanes, supervisor)
         self._batch_changes = BatchChanges(clock, tenants, self._edits, intake, meter)
         self._row_preparer = RowPreparer(clock, entropy, intake.allot, self._schedule)
         self._meter = meter

@@ -21,7 +21,6 @@ about those keys.
 
 from __future__ import annotations
 
-import asyncio
 from bisect import insort
 from collections.abc import Container, Sequence
 
@@ -259,7 +258,7 @@ class Lanes:
             self._dispatcher.enqueue(entry)
         else:
             # At most a second at a time: the wall clock may be set meanwhile.
-            asyncio.get_running_loop().call_later(min(wait_ms, 1_000) / 1_000, self._dispatch, entry)
+            self._dispatcher.supervisor.call_later(min(wait_ms, 1_000) / 1_000, self._dispatch, entry)
 
     def _advance(self, lane: Lane) -> None:
         """Give an open lane its next head, unless an earlier event comes first. That event starts the line later."""

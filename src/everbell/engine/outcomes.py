@@ -8,6 +8,7 @@ for other outcomes to share an fsync: otherwise every few milliseconds would cos
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -15,17 +16,20 @@ from everbell.clock import Clock
 from everbell.core.dead_letter import is_letter
 from everbell.core.event import Event
 from everbell.core.retry import Outcome
-from everbell.core.verdict import Again, Dead, OccurrenceEnded, SentOff, delivered, verdict
+from everbell.core.verdict import Again, Dead, OccurrenceEnded, SentOff, delivered, unjudged, verdict
 from everbell.engine.entry import Entry, Phase
 from everbell.engine.intake import Intake
 from everbell.engine.marks import NO_HEAD
 from everbell.engine.meter import Meter
 from everbell.engine.notices import Notices
 from everbell.engine.ordering import Lanes
+from everbell.engine.supervisor import Supervisor
 from everbell.engine.working_set import WorkingSet
 from everbell.engine.writer import GROUP_CHANGES_MAX, StoreWriter
 from everbell.entropy import Entropy
 from everbell.stores.port import Add, Block, Change, Finish, Move
+
+_log = logging.getLogger("everbell.engine")
 
 # How long the end of an event without a key may wait for other outcomes, unless something is written earlier.
 GATHER_S = 0.005
@@ -49,6 +53,7 @@ class Outcomes:
         meter: Meter,
         intake: Intake,
         notices: Notices,
+        supervisor: Supervisor,
     ) -> None:
         self._clock = clock
         self._notices = notices
@@ -58,6 +63,7 @@ class Outcomes:
         self._lanes = lanes
         self._meter = meter
         self._intake = intake
+        self._supervisor = supervisor
         self._changes: list[Change] = []
         # Entries that only leave memory when their end is stored.
         self._ended: list[Entry] = []
@@ -83,9 +89,13 @@ class Outcomes:
                 self._judge(entry, outcome, now)
 
     def _judge(self, entry: Entry, outcome: Outcome, now: int) -> None:
-        judged = verdict(
-            entry.event, entry.flow.tenant, outcome, entry.attempt, entry.started_at, now, self._entropy.jitter()
-        )
+        try:
+            judged = verdict(
+                entry.event, entry.flow.tenant, outcome, entry.attempt, entry.started_at, now, self._entropy.jitter()
+            )
+        except Exception as fault:
+            self.unfit(entry, fault)
+            return
         match judged:
             case OccurrenceEnded():
                 self._end(entry, judged, now)
@@ -93,13 +103,23 @@ class Outcomes:
                 self._meter.count_retried(entry.flow)
                 self._fail(entry, again, blocks=True)
             case Dead(event=dead):
-                self._meter.count_dead(entry.flow)
-                self._tell_dead(dead, entry)
-                to = entry.tenant.dead_letter_to
-                letter = None if to is None or is_letter(dead) else self._intake.place_letter(dead, to, now)
-                self._fail(entry, dead, blocks=entry.tenant.on_dead == "block", letter=letter)
+                self._die(entry, dead, now)
             case _:
                 assert_never(judged)
+
+    def unfit(self, entry: Entry, fault: Exception) -> None:
+        """End an entry whose event cannot be judged: its event is dead, with the fault as its reason."""
+        event = entry.event
+        _log.error("event %s of tenant %s cannot be judged: it is dead now", event.id, event.tenant, exc_info=fault)
+        now = self._clock.now()
+        self._die(entry, unjudged(event, entry.attempt if entry.started_at else event.attempt_count, fault, now), now)
+
+    def _die(self, entry: Entry, dead: Event, now: int) -> None:
+        self._meter.count_dead(entry.flow)
+        self._tell_dead(dead, entry)
+        to = entry.tenant.dead_letter_to
+        letter = None if to is None or is_letter(dead) else self._intake.place_letter(dead, to, now)
+        self._fail(entry, dead, blocks=entry.tenant.on_dead == "block", letter=letter)
 
     def _tell_dead(self, dead: Event, entry: Entry) -> None:
         tenant, group, reason = dead.tenant, entry.flow.group, dead.reason or "without a reason"
@@ -128,7 +148,7 @@ class Outcomes:
         if len(changes) >= _GATHERED_MAX or self._memory.starved:  # Starved flows wait for room in memory.
             self._flush_soon()
         elif changes and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(GATHER_S, self.flush)
+            self._timer = self._supervisor.call_later(GATHER_S, self.flush)
         return others
 
     def expired(self, entry: Entry, instead: OccurrenceEnded | SentOff) -> None:
@@ -155,7 +175,7 @@ class Outcomes:
         """Submit the collected changes at the end of this turn of the loop."""
         if not self._is_soon:
             self._is_soon = True
-            asyncio.get_running_loop().call_soon(self.flush)
+            self._supervisor.call_soon(self.flush)
 
     def _end(self, entry: Entry, judged: OccurrenceEnded, now: int) -> None:
         if judged.record.status == "expired":

@@ -21,6 +21,7 @@ from everbell.engine.dispatcher import Dispatcher
 from everbell.engine.entry import Entry, Phase
 from everbell.engine.flow import Flow
 from everbell.engine.ordering import Lanes
+from everbell.engine.supervisor import Supervisor
 from everbell.engine.working_set import WorkingSet
 
 _QUEUE = "queue:"
@@ -33,7 +34,13 @@ class Pauses:
     """Everything that is paused on a node."""
 
     def __init__(
-        self, clock: Clock, memory: WorkingSet, lanes: Lanes, dispatcher: Dispatcher, queues: QueueChannel
+        self,
+        clock: Clock,
+        memory: WorkingSet,
+        lanes: Lanes,
+        dispatcher: Dispatcher,
+        queues: QueueChannel,
+        supervisor: Supervisor,
     ) -> None:
         self.on: tuple[Pause, ...] = ()
         """The pauses in force."""
@@ -42,14 +49,16 @@ class Pauses:
         self._lanes = lanes
         self._dispatcher = dispatcher
         self._queues = queues
+        self._supervisor = supervisor
         self._known: tuple[Pause, ...] = ()
         self._timer: asyncio.TimerHandle | None = None
         self._trimmer: asyncio.TimerHandle | None = None
 
     def follow(self, pauses: Iterable[Pause]) -> None:
         """Replace all pauses. After this returns, nothing that they pause starts."""
-        self._known = tuple(pauses)
-        self.refresh()
+        with self._supervisor.critical():
+            self._known = tuple(pauses)
+            self.refresh()
 
     def refresh(self) -> None:
         """Apply the pauses that are in force at this time."""
@@ -76,7 +85,7 @@ class Pauses:
         ends = [pause.until_at for pause in on if pause.until_at is not None]
         if ends:
             wait_s = min((min(ends) - now) / 1_000, _WAIT_S_MAX)
-            self._timer = asyncio.get_running_loop().call_later(wait_s, self.refresh)
+            self._timer = self._supervisor.call_later(wait_s, self.refresh)
 
     def _hold(self, held: Held) -> None:
         memory = self._memory
@@ -116,7 +125,7 @@ class Pauses:
     def trim_soon(self) -> None:
         """Trim in a moment, once for many flows: a paused tenant may have thousands."""
         if self._trimmer is None:
-            self._trimmer = asyncio.get_running_loop().call_later(_TRIM_S, self._trim)
+            self._trimmer = self._supervisor.call_later(_TRIM_S, self._trim)
 
     def _trim(self) -> None:
         """Send the latest entries of paused flows that hold more than their share back to the store."""

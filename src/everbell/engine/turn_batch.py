@@ -100,8 +100,12 @@ class TurnBatch(Generic[T]):
         else:
             finish, tenant, drafts, results = self._finish, batch.tenant, batch.drafts, done.result()
             for start, end, answer in batch.callers:
-                if not answer.done():  # Otherwise the caller was cancelled.
+                if answer.done():  # The caller was cancelled.
+                    continue
+                try:
                     answer.set_result(finish(tenant, drafts, results, start, end))
+                except Exception as fault:  # The callers after this one need their answers too.
+                    answer.set_exception(fault)
 
     def _settle_without(self, batch: _Batch[T], error: BaseException) -> None:
         for _, _, answer in batch.callers:

@@ -6,8 +6,10 @@ some new events, even if many other changes wait.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from everbell.errors import Overloaded, StoreError
 from everbell.stores.port import Change, PreparedRows, Refusal
@@ -126,3 +128,13 @@ class WriteQueue:
         units = [unit for unit in self._units if not unit.must]
         self._units = deque(unit for unit in self._units if unit.must)
         return [*units, *self.take_new()]
+
+
+def failing(future: asyncio.Future[Any]) -> Callable[[StoreError], None]:
+    """A callback that fails the future of a caller that awaits a read."""
+
+    def failed(error: StoreError) -> None:
+        if not future.done():
+            future.set_exception(error)
+
+    return failed

@@ -22,9 +22,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from math import inf
-from typing import Any
 
-from everbell.engine.write_queue import OnStored, WriteGroup, WriteQueue
+from everbell.engine.supervisor import Supervisor
+from everbell.engine.write_queue import OnStored, WriteGroup, WriteQueue, failing
 from everbell.errors import Fenced, StoreBroken, StoreError, StoreFull, StoreUnavailable
 from everbell.stores.fence_checks import partitions_of
 from everbell.stores.port import Change, Refusal, Store
@@ -55,12 +55,12 @@ class StoreWriter:
         self,
         store: Store,
         epochs: Mapping[int, int],
-        on_broken: Callable[[BaseException], None],
+        supervisor: Supervisor,
         on_fenced: Callable[[Sequence[int]], None],
     ) -> None:
         self._store = store
         self._epochs = epochs
-        self._on_broken = on_broken
+        self._supervisor = supervisor
         self._on_fenced = on_fenced
         self._queue = WriteQueue()
         # The next group, if it is prepared already.
@@ -152,7 +152,7 @@ class StoreWriter:
 
     async def _run(self) -> None:
         try:
-            while self._may_write() or not self._stopping:
+            while self._broken is None and (self._may_write() or not self._stopping):
                 if self._may_write():
                     # Changes that are submitted later in this turn of the loop share the fsync.
                     for _ in range(TURNS_GIVEN if self._queue.intake and self._is_crowded() else 1):
@@ -162,9 +162,15 @@ class StoreWriter:
                     await self._rest()
         except Exception as broken:
             # This task is the only writer: an error that ends it must end the engine.
-            self._broken = broken if isinstance(broken, StoreError) else StoreBroken(f"the engine failed: {broken!r}")
-            self._on_broken(broken)
+            self._supervisor.end(broken)
+            self.fail(broken)
+
+    def fail(self, fault: BaseException) -> None:
+        """Write nothing more, because the engine has ended, and fail all callers."""
+        if self._broken is None:
+            self._broken = fault if isinstance(fault, StoreError) else StoreBroken(f"the engine failed: {fault!r}")
             self._give_up(self._broken)
+            self._wake.set()
 
     async def _read_some(self) -> bool:
         """Run a few reads for each write, so that a backlog is read about as fast as it is delivered."""
@@ -251,8 +257,9 @@ class StoreWriter:
                 group, refused = following, await writing
             finally:
                 writing.cancel()
-        for tell in _reports(group, refused):
-            tell()
+        if self._broken is None:  # Otherwise the callers have been told that the outcome is unknown.
+            for tell in _reports(group, refused):
+                tell()
 
     def _take_ready(self) -> WriteGroup | None:
         ready, self._ready = self._ready, None
@@ -301,7 +308,7 @@ class StoreWriter:
     @contextmanager
     def _watched(self) -> Iterator[None]:
         """Refuse new events if the store takes too long to answer."""
-        overdue = asyncio.get_running_loop().call_later(_ANSWER_S, self._refuse_new)
+        overdue = self._supervisor.call_later(_ANSWER_S, self._refuse_new)
         try:
             yield
         finally:
@@ -327,10 +334,9 @@ class StoreWriter:
         self._put_back_ready()
         if self._writing is not None:
             self._queue.put_back(self._writing)
-        for unit in self._queue.take_refusable():
-            unit.done(broken)
-        for _, _, failed in self._reads:
-            failed(broken)
+        for tell in [*(unit.done for unit in self._queue.take_refusable()), *(failed for _, _, failed in self._reads)]:
+            with suppress(Exception):  # The engine has ended already. The other callers need their answers.
+                tell(broken)
 
     def _check_room(self) -> None:
         if self._broken is not None:
@@ -381,16 +387,6 @@ def _reports(group: WriteGroup, refused: Mapping[int, Refusal] | None) -> Iterat
         own = {i - start: refused[i] for i in range(start, end) if i in refused} if refused else {}
         yield partial(unit.done, own)
         start = end
-
-
-def failing(future: asyncio.Future[Any]) -> Callable[[StoreError], None]:
-    """A callback that fails the future of a caller that awaits a read."""
-
-    def failed(error: StoreError) -> None:
-        if not future.done():
-            future.set_exception(error)
-
-    return failed
 
 
 def _now_s() -> float:

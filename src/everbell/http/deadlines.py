@@ -57,7 +57,10 @@ class Deadlines:
                 for entry in list(bucket):
                     if entry in bucket:  # One expiry may take others out.
                         del bucket[entry]
-                        entry.expire()
+                        try:
+                            entry.expire()
+                        except Exception as error:  # The others must expire, too.
+                            self._loop.call_exception_handler({"message": "A deadline failed", "exception": error})
         finally:
             self._arm()
 

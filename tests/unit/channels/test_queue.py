@@ -11,6 +11,7 @@ import pytest
 from everbell.channels.queue import Lease, QueueChannel
 from everbell.core.retry import DELIVERED, Outcome
 from everbell.core.tenant import Tenant
+from everbell.engine.supervisor import Supervisor
 from everbell.errors import Stopping
 from everbell.testing import VirtualClock, run_virtual
 from tests.unit.channels.fake_delivery import FakeDelivery
@@ -24,7 +25,7 @@ class Queues:
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
-        self.channel = QueueChannel(clock)
+        self.channel = QueueChannel(clock, Supervisor(lambda fault: None))
         self._made = 0
 
     def due(self, count: int = 1, queue: str = "work") -> list[FakeDelivery]:

@@ -117,7 +117,7 @@ class Resident:
         self.peers = Neighbours(town)
         self.router = Router(node, engine, self.peers, town.clock)
         self.ask = self.router.ask
-        self._store_watch = StoreWatch(node, engine, self.peers, town.clock)
+        self._store_watch = StoreWatch(node, engine, self.peers, town.clock, lambda fault: None)
         self._store_watch.start()
 
     @property

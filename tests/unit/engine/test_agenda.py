@@ -16,6 +16,7 @@ from everbell.engine.agenda import SLICE, Agenda
 from everbell.engine.dispatcher import AttemptListeners, Dispatcher
 from everbell.engine.entry import Entry, Phase, entry_of
 from everbell.engine.flow import Flow
+from everbell.engine.supervisor import Supervisor
 from everbell.testing import VirtualClock, run_virtual
 
 
@@ -25,8 +26,10 @@ class Bells:
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
         self.rung: list[tuple[int, int]] = []
-        self.agenda = Agenda(clock, self._ring)
-        self._dispatcher = Dispatcher(clock, {0: 1}, 100, AttemptListeners())
+        self.faults: list[BaseException] = []
+        supervisor = Supervisor(self.faults.append)
+        self.agenda = Agenda(clock, supervisor, self._ring)
+        self._dispatcher = Dispatcher(clock, {0: 1}, 100, AttemptListeners(), supervisor)
         self._flow = Flow(Tenant(), "queue:q", NowhereChannel())
 
     def _ring(self, entry: Entry) -> None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
+from everbell.channels.port import Delivery
 from everbell.core.event import Record, Repeat
 from everbell.core.retry import DELIVERED, RetryPolicy
 from everbell.core.tenant import Tenant
 from everbell.core.time import DAY_MS, HOUR_MS, MINUTE_MS
-from everbell.engine.requests import Cancel, CountEvents, Get, Redrive
+from everbell.engine.requests import Cancel, CountEvents, Get, LeaseEvents, Redrive
 from everbell.engine.seen import Seen
 from everbell.engine.settings import EngineSettings
-from everbell.errors import Stopping, StoreBroken, StoreFull
+from everbell.errors import OutcomeUnknown, Stopping, StoreBroken, StoreFull
 from tests.unit.engine.stage import FAILED, REFUSED, Stage, play
 
 WEEK_MS = 7 * DAY_MS
@@ -185,7 +187,7 @@ def test_an_event_past_its_expiry_expires_without_an_attempt() -> None:
         assert await stage.status(event) == "expired"
         assert await stage.status(exact) == "delivered"
 
-    play(scene, tenants=[Tenant(in_flight=1)])
+    play(scene, tenants=[Tenant(in_flight=1, timeout_ms=2 * MINUTE_MS)])
 
 
 def test_a_retry_that_would_come_too_late_expires() -> None:
@@ -428,5 +430,63 @@ def test_an_event_rings_on_time_however_long_nothing_happened_before(idle_s: flo
         await stage.pass_ms(30_000)
 
         assert [got.at - asked_at for got in stage.receiver.got] == [0, 100, 2_900, 20_000]
+
+    play(scene)
+
+
+def test_an_exception_in_a_channel_fails_the_attempt_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(stage: Stage) -> None:
+        start, faults = stage.receiver.start, [RuntimeError("a bug with a secret in its text")]
+
+        def raises_once(deliveries: Sequence[Delivery]) -> None:
+            if faults:
+                raise faults.pop()
+            start(deliveries)
+
+        stage.receiver.start = raises_once  # type: ignore[method-assign]
+        event = await stage.schedule("one", 0, retry=RetryPolicy(2, 100, 100))
+        await stage.pass_ms(1_000)
+
+        record = await stage.engine.ask(Get("default", event.id))
+        assert record.status == "delivered"
+        assert [attempt.result for attempt in record.event.attempts] == ["failed", "delivered"]
+        assert "RuntimeError" in str(record.event.attempts[0].reason)
+        assert "secret" not in str(record.event.attempts[0].reason), "tenants read it"
+        assert "a bug with a secret" in caplog.text
+        assert stage.engine.broken is None
+
+    play(scene)
+
+
+def test_an_attempt_that_no_channel_reports_is_given_up_and_retried() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: None if delivery.attempt == 1 else DELIVERED
+        event = await stage.schedule("one", 0, key="k")
+        await stage.schedule("two", 1, key="k")
+        await stage.pass_ms(2 * MINUTE_MS)
+
+        assert stage.receiver.names == ["one", "one", "two"]
+        assert await stage.status(event) == "delivered"
+        # A report that comes after that changes nothing.
+        stage.receiver.settle("one")
+        assert stage.engine.broken is None
+
+    play(scene)
+
+
+def test_an_exception_in_the_agenda_ends_the_engine_and_answers_all_callers() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.schedule("one", 100)
+        waiting = asyncio.ensure_future(stage.engine.ask(LeaseEvents("default", "jobs", 1, 60_000, None)))
+        await stage.pass_ms(1)
+        stage.engine._agenda._ring = lambda entry: 1 / 0  # type: ignore[assignment]
+        await stage.pass_ms(200)
+
+        assert isinstance(stage.engine.broken, ZeroDivisionError)
+        assert stage.broken == [stage.engine.broken]
+        with pytest.raises(OutcomeUnknown):
+            await waiting
+        with pytest.raises(Stopping):
+            await stage.engine.ask(CountEvents())
 
     play(scene)

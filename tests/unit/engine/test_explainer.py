@@ -42,7 +42,7 @@ def test_the_life_of_an_event_is_explained_step_by_step() -> None:
         await stage.settled()
         again = await why(stage, event)
         assert (again.code, again.reason, again.attempt) == ("retrying", "not now", 2)
-        await stage.pass_ms(60_000)
+        await stage.pass_ms(20_000)
         stage.receiver.settle("one", REFUSED)
         await stage.settled()
         assert (await why(stage, event)).reason == "never"
@@ -95,7 +95,7 @@ def test_an_event_behind_another_names_it_in_memory_and_in_the_store() -> None:
         assert (told.code, told.event, told.status) == ("behind", head.id, "retrying")
         assert await code(stage, head) == "retrying"
 
-        await stage.pass_ms(60_000)
+        await stage.pass_ms(20_000)
         stage.receiver.settle("head", REFUSED)
         await stage.settled()
         told = await why(stage, follower)

@@ -13,6 +13,7 @@ from everbell.core.tenant import Tenant
 from everbell.engine.dispatcher import AttemptListeners, Dispatcher
 from everbell.engine.entry import entry_of
 from everbell.engine.flow import EVENT_OVERHEAD_BYTES, Budget, Flow, Skip
+from everbell.engine.supervisor import Supervisor
 
 EVENT = Event("e", "shop", 0, 5, 1_000, 1_000, "https://a.example", b"x" * 50, 1, "k")
 
@@ -23,7 +24,8 @@ def flow(tenant: Tenant | None = None) -> Flow:
 
 def test_an_event_costs_its_payload_and_a_little_more() -> None:
     assert (
-        entry_of(EVENT, flow(), Dispatcher(SystemClock(), {}, 1, AttemptListeners())).cost == EVENT_OVERHEAD_BYTES + 50
+        entry_of(EVENT, flow(), Dispatcher(SystemClock(), {}, 1, AttemptListeners(), Supervisor(print))).cost
+        == EVENT_OVERHEAD_BYTES + 50
     )
 
 

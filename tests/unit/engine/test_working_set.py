@@ -15,6 +15,7 @@ from everbell.engine.dispatcher import AttemptListeners, Dispatcher
 from everbell.engine.entry import Entry, Phase
 from everbell.engine.flow import EVENT_OVERHEAD_BYTES, Budget
 from everbell.engine.partition import Partition
+from everbell.engine.supervisor import Supervisor
 from everbell.engine.working_set import MemoryListeners, WorkingSet
 from everbell.testing import VirtualClock, run_virtual
 
@@ -32,12 +33,13 @@ class Room:
         self.partition = Partition(0)
         self.partition.take(1, self.now, 0)
         self.partition.read_to(self.now, None)
-        self.dispatcher = Dispatcher(clock, {0: 1}, 100, AttemptListeners())
+        supervisor = Supervisor(lambda fault: None)
+        self.dispatcher = Dispatcher(clock, {0: 1}, 100, AttemptListeners(), supervisor)
         self.budget = Budget(events * EVENT_OVERHEAD_BYTES)
         self.memory = WorkingSet(
             [self.partition],
             self.budget,
-            Agenda(clock, lambda entry: None),
+            Agenda(clock, supervisor, lambda entry: None),
             self.dispatcher,
             Tenants(Tenant()),
             lambda group: NowhereChannel(),

@@ -11,6 +11,7 @@ import pytest
 
 from everbell.core.event import Event
 from everbell.engine import write_queue as backlog
+from everbell.engine.supervisor import Supervisor
 from everbell.engine.writer import GROUP_CHANGES_MAX, TURNS_GIVEN, StoreWriter
 from everbell.errors import Overloaded, StoreBroken, StoreError, StoreFull, StoreUnavailable
 from everbell.stores.port import Add, Change, Refusal
@@ -29,7 +30,7 @@ class Desk:
         self.store.before_apply = lambda: asyncio.sleep(0.01)
         self.broken: list[BaseException] = []
         self.epochs = {0: 1}
-        self.writer = StoreWriter(self.store, self.epochs, self.broken.append, self.lose)
+        self.writer = StoreWriter(self.store, self.epochs, Supervisor(self.broken.append), self.lose)
         self.told: Told = []
         self._sequence = 0
 

@@ -40,7 +40,7 @@ def test_the_worst_of_the_parts_is_the_state() -> None:
     async def scene(town: Town) -> None:
         (resident,) = await town.grow("a")
         assert health_of(resident, is_stopping=True).state == "stopping"
-        resident.engine.broken = StoreBroken("an fsync failed for postgresql://bell:hunter2@db/bell")
+        resident.engine._supervisor.fault = StoreBroken("an fsync failed for postgresql://bell:hunter2@db/bell")
         health = health_of(resident, is_stopping=True)
         assert health.state == "broken"
         assert "an fsync failed" in str(health.reason)

@@ -2,7 +2,7 @@
 
 A due event waits here until a worker asks for it; only then does its attempt begin. A lease is an attempt in flight
 with a deadline. When the deadline passes, the attempt counts as lost and the event is retried by its policy. A lease
-is named by a token (the event's partition and sequence, the owner's epoch and a count), so a worker with an expired
+is named by an unguessable token (the event's partition, the owner's epoch and a nonce), so a worker with an expired
 lease cannot settle another worker's attempt.
 """
 
@@ -20,6 +20,7 @@ from everbell.channels.queue_contacts import QueueContacts
 from everbell.clock import Clock
 from everbell.core.occurrence import Occurrence, occurrence_of
 from everbell.core.retry import DELIVERED, Outcome
+from everbell.entropy import Entropy
 from everbell.errors import Stopping
 
 LEASE_EVENTS_MAX = 1_000
@@ -58,8 +59,9 @@ class QueueChannel:
     holds = True
     together = 1
 
-    def __init__(self, clock: Clock, keeper: Keeper) -> None:
+    def __init__(self, clock: Clock, entropy: Entropy, keeper: Keeper) -> None:
         self._clock = clock
+        self._nonce = entropy.nonce
         self._keeper = keeper
         self.contacts = QueueContacts(clock)
         self._ready: dict[tuple[str, str], deque[Delivery]] = {}
@@ -70,7 +72,6 @@ class QueueChannel:
         self._watched = 0  # The number of tokens in `_deadlines`, including those of ended leases.
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
-        self._leased = 0
 
     def start(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
@@ -207,8 +208,8 @@ class QueueChannel:
             some = [ready.popleft() for _ in range(min(limit - len(leases), len(ready)))]
             for delivery in some[0].desk.begin_all(some):
                 event, epoch = delivery.event, delivery.epoch
-                self._leased += 1
-                token = f"{event.partition:x}.{event.sequence:x}.{epoch:x}.{self._leased:x}"
+                # Nodes of all versions find the owner by the partition at the beginning.
+                token = f"{event.partition:x}.{epoch:x}.{self._nonce().hex()}"
                 self._held[token] = _LeasedDelivery(delivery, queue, until_at)
                 tokens.append(token)
                 attempts_max = (event.retry or delivery.tenant.retry).max_attempts

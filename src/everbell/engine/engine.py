@@ -84,7 +84,7 @@ class Engine:
         self.meter = Meter()
         self._clock = clock
         self._supervisor = supervisor = Supervisor(self._broke)
-        queues = QueueChannel(clock, supervisor)
+        queues = QueueChannel(clock, entropy, supervisor)
         self._channels: dict[str, Channel] = {**channels, "queue": queues}
         if tracing is not None:
             self._channels = {scheme: TracedChannel(each, tracing, clock) for scheme, each in self._channels.items()}

@@ -233,6 +233,7 @@ class RequestReader:
             raise Refused(501, "CONNECT is not supported: this server is no proxy.")
         if (
             not self._keep_alive  # True for every version but 1.1, unless the client asks for keep-alive.
+            or "connection" in headers
             or "host" not in headers
             or "transfer-encoding" in headers
             or "expect" in headers

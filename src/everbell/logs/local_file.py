@@ -38,7 +38,7 @@ class LocalFile:
     def __init__(self, folder: Path) -> None:
         """Open or create the files. Raises `LogCorrupt`, `LogUnusable`, `OSError`."""
         self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._take_lock()

@@ -324,7 +324,7 @@ def announce(settings: Settings, url: str) -> None:
 def _backup_path(directory: str, now: int) -> str:
     """A name that sorts by time."""
     parent = Path(directory).expanduser().absolute()
-    parent.mkdir(parents=True, exist_ok=True)
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return str(parent / f"everbell-{format_instant(now).replace(':', '').replace('.', '-')}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,8 @@ def serve(settings: Settings) -> int:
     """Run a server until a signal stops it. Returns the exit code."""
     switch_soon()
     raise_file_limit()  # Before the store is opened: it uses a part of the limit.
+    # Data, logs, backups and the ready file are for the owner only: they contain payloads and secrets.
+    os.umask(0o077)
 
     async def main() -> int:
         store = open_store(

@@ -12,6 +12,7 @@ from everbell.channels.queue import Lease, QueueChannel
 from everbell.core.retry import DELIVERED, Outcome
 from everbell.core.tenant import Tenant
 from everbell.engine.supervisor import Supervisor
+from everbell.entropy import SeededEntropy
 from everbell.errors import Stopping
 from everbell.testing import VirtualClock, run_virtual
 from tests.unit.channels.fake_delivery import FakeDelivery
@@ -25,7 +26,7 @@ class Queues:
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
-        self.channel = QueueChannel(clock, Supervisor(lambda fault: None))
+        self.channel = QueueChannel(clock, SeededEntropy(7), Supervisor(lambda fault: None))
         self._made = 0
 
     def due(self, count: int = 1, queue: str = "work") -> list[FakeDelivery]:
@@ -308,5 +309,17 @@ def test_leases_that_have_ended_are_forgotten_before_their_time() -> None:
         assert queues.channel.extend("shop", "work", [kept.token], 60_000) == []
         await asyncio.sleep(61)
         assert queues.settle(kept.token) == [kept.token]
+
+    play(scene)
+
+
+def test_the_token_of_a_lease_cannot_be_guessed_from_another_one() -> None:
+    async def scene(queues: Queues) -> None:
+        queues.due(2)
+        one, other = (lease.token for lease in await queues.lease(2))
+        *place, nonce = one.split(".")
+        assert other.split(".")[:-1] == place
+        assert len(bytes.fromhex(nonce)) == 9
+        assert nonce != other.split(".")[-1]
 
     play(scene)

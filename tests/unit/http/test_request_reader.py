@@ -169,6 +169,7 @@ def test_bytes_behind_a_request_that_closes_are_ignored() -> None:
         (b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: miracles\r\n\r\n", 417),
         (b"CONNECT h:80 HTTP/1.1\r\nHost: h\r\n\r\n", 501),
         (b"GET / HTTP/2.0\r\nHost: h\r\n\r\n", 505),
+        (b"GET / HTTP/2.0\r\nHost: h\r\nConnection: keep-alive\r\n\r\n", 505),
         (b"GET / HTTP/0.9\r\n\r\n", 505),
         (b"GET /\r\n\r\n", 505),
         (b"GET / HTTP/3.0\r\nHost: h\r\n\r\n", 400),

@@ -24,6 +24,8 @@ FORMAT = 1  # The format that this version writes, and the newest that it reads.
 MARKER = "everbell.json"
 _DRAFT = "everbell.json.new"
 LOG_FOLDER = "cluster"
+OWNER_ONLY = 0o700
+"""The mode of directories with data: payloads and secrets are in their files, which RocksDB makes readable for all."""
 """The log of a cluster on one machine (logs/local.py). It is not part of the store, but of its backup."""
 _NOT_OURS_BUT_HARMLESS = {"lost+found", LOG_FOLDER}
 
@@ -41,7 +43,7 @@ def copy_log(directory: Path, copy: Path) -> None:
     source, target = directory / LOG_FOLDER, copy / LOG_FOLDER
     if not source.exists():
         return
-    target.mkdir()
+    target.mkdir(mode=OWNER_ONLY)
     for file in sorted(source.iterdir()):
         with (target / file.name).open("xb") as written:
             written.write(file.read_bytes())
@@ -55,7 +57,7 @@ def claim(directory: Path, partitions: int, created_at: int) -> tuple[Marker, bo
     For a new store, the caller has to call `settle` when the database exists.
     """
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=OWNER_ONLY, parents=True, exist_ok=True)
         names = {entry.name for entry in directory.iterdir()} - _NOT_OURS_BUT_HARMLESS
         if MARKER in names:
             marker = _read_marker(directory)

@@ -29,7 +29,17 @@ from everbell.stores.fence_checks import check_claim, check_fence, check_raise
 from everbell.stores.port import Add, Change, Counts, Filter, Found, Page, Poison, PreparedRows, Refusal
 from everbell.stores.rocksdb import keys
 from everbell.stores.rocksdb.access import open_database, reading, scan, store_error
-from everbell.stores.rocksdb.directory import Marker, claim, copy_log, free_bytes, log_bytes, mark, settle, sync_above
+from everbell.stores.rocksdb.directory import (
+    OWNER_ONLY,
+    Marker,
+    claim,
+    copy_log,
+    free_bytes,
+    log_bytes,
+    mark,
+    settle,
+    sync_above,
+)
 from everbell.stores.rocksdb.find import RocksdbSearch
 from everbell.stores.rocksdb.fronts import Fronts
 from everbell.stores.rocksdb.reads import read_blocked, read_heads, read_line, read_many, read_one, read_page
@@ -333,6 +343,7 @@ def _copy(db: Rdict, marker: Marker, directory: Path, path: str) -> None:
         Checkpoint(db).create_checkpoint(str(part))
         copy_log(directory, part)  # After the store, because the log must contain all epochs of the store.
         mark(part, marker)
+        part.chmod(OWNER_ONLY)  # Backups contain payloads and the secrets of tenants.
         part.rename(target)
         sync_above(target)
     except Exception as error:

@@ -274,6 +274,19 @@ def test_a_backup_is_a_store(tmp_path: Path) -> None:
     asyncio.run(after())
 
 
+def test_only_the_owner_may_read_a_store_and_its_backups(tmp_path: Path) -> None:
+    (tmp_path / "backups").mkdir(mode=0o755)
+    store = RocksdbStore(str(tmp_path / "data"))
+
+    async def back_up() -> None:
+        await store.backup(str(tmp_path / "backups" / "monday"))
+        await store.close()
+
+    asyncio.run(back_up())
+    for directory in ("data", "backups/monday"):
+        assert (tmp_path / directory).stat().st_mode & 0o777 == 0o700
+
+
 def test_a_backup_that_fails_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from everbell.api.access_keys import KeysApi
 from everbell.api.audit import AuditLog
-from everbell.api.authorizer import NOBODY, Authorizer
+from everbell.api.authorizer import NOBODY, STRANGER, Authorizer
 from everbell.api.batches import BatchApi
 from everbell.api.cluster import ClusterApi
 from everbell.api.dead import DeadApi
@@ -37,7 +37,7 @@ from everbell.core.health import Health
 from everbell.core.request import Ask
 from everbell.core.tenant import Tenants, check_tenant_name
 from everbell.edge.drafting import Edge
-from everbell.errors import EverbellError, Forbidden, NotFound
+from everbell.errors import EverbellError, Forbidden, NotFound, Unauthorized
 from everbell.http.message import LATER, HttpRequest, HttpResponse
 from everbell.http.problem import WrongMethod, problem_of
 from everbell.links.port import PoliciesPort
@@ -157,7 +157,7 @@ class Api:
         _, parameters, access, tenant, route = match
         try:
             request.who = self._authorizer.admit(request, access, tenant)
-        except Forbidden as refused:
+        except (Forbidden, Unauthorized) as refused:
             self._note_refusal(refused, route, request, parameters)
             raise
         return match
@@ -168,9 +168,9 @@ class Api:
         return openapi(self.routes, TAGS)
 
     def _note_refusal(
-        self, refused: Forbidden, route: Route, request: HttpRequest, parameters: tuple[str, ...]
+        self, refused: Forbidden | Unauthorized, route: Route, request: HttpRequest, parameters: tuple[str, ...]
     ) -> None:
-        request.who = refused.who
+        request.who = refused.who if isinstance(refused, Forbidden) else STRANGER
         if self._audit.covers(route):
             self._audit.note(route, request, parameters, refused.status)
 

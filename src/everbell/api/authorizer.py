@@ -22,6 +22,9 @@ from everbell.http.message import HttpRequest
 NOBODY = "nobody"
 """The caller of a request that needs no key and has none."""
 
+STRANGER = "stranger"
+"""The caller of a request that needs a key and has no valid one."""
+
 _DECIDED_MAX = 4_096
 
 

@@ -96,7 +96,7 @@ class HttpChannel:
 
     def _send_batch(self, batch: list[Delivery]) -> None:
         body = batch_body(batch)
-        headers = batch_headers(batch[0].tenant, body, batch[0].event.name, self._now())
+        headers = batch_headers(batch[0].tenant, body, [each.event.name for each in batch], self._now())
         self._send(batch[0], headers, body, lambda reply: self._settle_batch(batch, reply))
 
     def _send(

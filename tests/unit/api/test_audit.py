@@ -53,7 +53,7 @@ def test_changes_are_logged_with_caller_and_outcome(tmp_path: Path) -> None:
 
     guarded(scene, audit="changes", audit_file=file)
 
-    names = {key_id: name for name, key_id in ids.items()}
+    names = {key_id: name for name, key_id in ids.items()} | {"stranger": "stranger"}
     written = [
         (names[entry["who"]], entry["operation"], entry.get("tenant"), entry.get("subject"), entry["status"])
         for entry in entries(file)
@@ -65,6 +65,7 @@ def test_changes_are_logged_with_caller_and_outcome(tmp_path: Path) -> None:
         ("producer", "cancel_event", "shop", "a", 200),
         ("producer", "cancel_events", "shop", "key=order-17", 200),
         ("worker", "cancel_event", "shop", "a", 403),
+        ("stranger", "cancel_event", "shop", "a", 401),
         ("operator", "drain_node", None, "n1", 418),
         ("operator", "revoke_key", None, ids["worker"], 200),
     ]

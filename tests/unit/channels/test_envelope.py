@@ -153,11 +153,15 @@ def test_the_signature_of_a_batch_is_verified_too() -> None:
     def test() -> None:
         tenant = Tenant("shop", secrets=SECRETS[:1])
         body = batch_body([FakeDelivery(tenant=tenant), FakeDelivery(tenant=tenant, id="order-18")])
-        headers = headers_of(batch_headers(tenant, body, "order-17", time.time_ns() // 1_000_000))
+        headers = headers_of(batch_headers(tenant, body, ["order-17", "order-18"], time.time_ns() // 1_000_000))
 
         verified: Any = Webhook(SECRETS[0]).verify(body.decode(), headers)
         assert [event["id"] for event in verified] == ["order-17", "order-18"]
         assert headers["content-type"] == "application/cloudevents-batch+json; charset=utf-8"
+        other = headers_of(batch_headers(tenant, body, ["order-17"], 0))
+        again = headers_of(batch_headers(tenant, body, ["order-17", "order-18"], 0))
+        assert headers["webhook-id"] == again["webhook-id"] != other["webhook-id"]
+        assert "order-17" not in headers["webhook-id"]
 
     in_loop(test)
 

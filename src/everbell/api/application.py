@@ -79,7 +79,7 @@ class Api:
     the Kafka clusters that the engine reaches.
 
     Without an `authorizer`, every request is allowed. Without `cluster`, `keys`, `policies` or `page`, their routes do
-    not exist. `backups` and `pauses` say whether `ask` answers requests about them.
+    not exist. `backups`, `pauses` and `replicas` say whether `ask` answers requests about them.
     """
 
     def __init__(
@@ -100,8 +100,9 @@ class Api:
         audit: AuditLog | None = None,
         allows_handlers: bool = False,
         kafka: Collection[str] = frozenset(),
+        replicas: bool = True,
     ) -> None:
-        edge = Edge(tenants, clock, allows_handlers=allows_handlers, kafka=kafka)
+        edge = Edge(tenants, clock, allows_handlers=allows_handlers, kafka=kafka, allows_replicas=replicas)
         resources: tuple[Resource | None, ...] = (
             EventsApi(ask, edge),
             RecurrenceApi(ask, edge),

@@ -57,6 +57,13 @@ class AcceptedView(Struct, frozen=True):
     version: Version
 
 
+class HoldersView(Struct, frozen=True):
+    """The nodes that hold an event in memory, in this form. The first one delivers it, then the next in line."""
+
+    count: Annotated[int, Meta(description="how many nodes shall hold it")]
+    held_by: tuple[str, ...]
+
+
 class EventView(Struct, frozen=True, omit_defaults=True, gc=False):
     """An event as it is now. Payload and headers are kept until it ends."""
 
@@ -88,6 +95,7 @@ class EventView(Struct, frozen=True, omit_defaults=True, gc=False):
     repeat_of: Annotated[str, Meta(description="the recurring event that this is an occurrence of")] | None = None
     delivery: Annotated[Form, Meta(description="the form of its deliveries, if it has its own")] | None = None
     why: Annotated[Why, Meta(description="why it has not been delivered yet, when one event is read")] | None = None
+    replicas: Annotated[HoldersView, Meta(description="of an event with durability replicas")] | None = None
 
 
 class EventsView(Struct, frozen=True, omit_defaults=True):
@@ -193,6 +201,7 @@ def event_view(seen: Seen, why: Why | None = None) -> EventView:
             reason=event.reason,
             counters=None if event.course is None else counters_view(event.course),
             repeat_of=event.origin,
+            replicas=_holders_view(seen),
         )
     is_json = event.content_type is None
     return EventView(
@@ -214,6 +223,7 @@ def event_view(seen: Seen, why: Why | None = None) -> EventView:
         event.origin,
         delivery=own_form(event.headers),
         why=why,
+        replicas=_holders_view(seen),
     )
 
 
@@ -254,6 +264,10 @@ def _attempt_view(attempt: Attempt) -> AttemptView:
         attempt.reason,
         attempt.code,
     )
+
+
+def _holders_view(seen: Seen) -> HoldersView | None:
+    return HoldersView(seen.replicas, seen.holders) if seen.replicas else None
 
 
 def _retry_view(retry: RetryPolicy) -> RetryView:

@@ -131,12 +131,20 @@ def _facts(event: EventView, now: int) -> list[tuple[str, str]]:
         facts.append(("finished", _when(event.finished_at, now)))
     if event.reason is not None:
         facts.append(("reason", harmless(event.reason)))
+    facts += _holders(event)
     facts.append(("version", str(event.version)))
     return facts
 
 
 def _why(event: EventView) -> list[tuple[str, str]]:
     return [] if event.why is None else [("why", harmless(event.why.sentence))]
+
+
+def _holders(event: EventView) -> list[tuple[str, str]]:
+    if event.replicas is None:
+        return []
+    held_by = ", ".join(event.replicas["held_by"])
+    return [("replicas", harmless(f"{event.replicas['count']} nodes; held by {held_by}"))]
 
 
 def _status(event: EventView, now: int) -> str:

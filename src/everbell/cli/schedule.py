@@ -22,6 +22,7 @@ from everbell.cli.terminal import Progress, harmless
 from everbell.client.answers import BatchResult
 from everbell.clock import SystemClock
 from everbell.core.delivery_form import Form
+from everbell.core.replication import DURABILITIES
 from everbell.errors import EverbellError, InvalidInput
 
 LINES_SUFFIXES = (".ndjson", ".jsonl")
@@ -90,6 +91,8 @@ def _header(text: str) -> tuple[str, str]:
         help="binary, structured (one JSON document) or payload, instead of the tenant's mode",
     ),
     argument("--expires", metavar="DURATION", type=duration, help="not delivered later than this after it was due"),
+    argument("--durability", choices=DURABILITIES, help="in the store, or in the memory of several nodes"),
+    argument("--replicas", metavar="N", type=positive, help="how many nodes hold it, with durability replicas"),
     argument("--lines", action="store_true", help="a whole event on each line of the input"),
     add_repeat_options,
     add_server_options,
@@ -125,6 +128,8 @@ def _fields(args: argparse.Namespace) -> dict[str, Any]:
         "retry": _retry(args.retry_attempts),
         "delivery": args.delivery,
         "expires": args.expires,
+        "durability": args.durability,
+        "replicas": None if args.replicas is None else {"count": args.replicas},
     }
     return _given(**fields)
 

@@ -162,6 +162,8 @@ class EventView(Answered, frozen=True, kw_only=True):
     """The form of its deliveries, if it has its own."""
     why: Why | None = None
     """Of one event that was read by its id: why it has not been delivered yet."""
+    replicas: Mapping[str, Any] | None = None
+    """Of an event with durability replicas: how many nodes shall hold it, and which nodes do (`held_by`)."""
 
 
 class EventPage(Struct, frozen=True):

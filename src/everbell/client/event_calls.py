@@ -19,6 +19,7 @@ from everbell.client.event_json import (
     DurationLike,
     InstantLike,
     Repeating,
+    Replicating,
     Retrying,
     encode_change,
     encode_event,
@@ -30,6 +31,7 @@ from everbell.core.delivery_form import Form
 from everbell.core.event import Status
 from everbell.core.health import Health
 from everbell.core.occurrence import payload_of
+from everbell.core.replication import Durability
 from everbell.errors import Conflict
 
 PAGE_EVENTS = 100
@@ -56,6 +58,8 @@ class EventCalls(Calls):
         expires: DurationLike | None = None,
         content_type: str | None = None,
         delivery: Form | None = None,
+        durability: Durability | None = None,
+        replicas: Replicating | None = None,
         idempotency_key: str | None = None,
     ) -> Call[Scheduled]:
         """Schedule one event, due `at` a time or `in_` a duration.
@@ -85,6 +89,8 @@ class EventCalls(Calls):
         expires: DurationLike | None = None,
         content_type: str | None = None,
         delivery: Form | None = None,
+        durability: Durability | None = None,
+        replicas: Replicating | None = None,
         version: int | None = None,
     ) -> Call[EventView]:
         """Create the event, or replace the one with this id. Raises `Conflict` when it has ended."""

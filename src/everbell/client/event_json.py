@@ -16,6 +16,7 @@ from msgspec import UNSET, Raw, to_builtins
 from msgspec import json as msgspec_json
 
 from everbell.core.repeat_spec import RepeatSpec
+from everbell.core.replication import ReplicasSpec
 from everbell.core.spec import RetrySpec
 from everbell.errors import InvalidInput
 
@@ -23,6 +24,7 @@ InstantLike = datetime | str
 DurationLike = timedelta | str | int | float
 Retrying = RetrySpec | Mapping[str, Any]
 Repeating = RepeatSpec | Mapping[str, Any]
+Replicating = ReplicasSpec | Mapping[str, Any]
 
 BYTES_TYPE = "application/octet-stream"
 

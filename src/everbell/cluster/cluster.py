@@ -9,15 +9,18 @@ One machine is a cluster of one node: the same code, with a log beside the store
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from everbell.clock import Clock
 from everbell.cluster.handshake import key_of
+from everbell.cluster.members import ClusterMembers
 from everbell.cluster.node import ClusterNode
 from everbell.cluster.pauses import ClusterPauses
 from everbell.cluster.peers import GREETING_S, CalledEnd, TcpPeers
@@ -26,15 +29,21 @@ from everbell.cluster.settings import ClusterSettings
 from everbell.cluster.store_watch import StoreWatch
 from everbell.core.cluster import Command, Member
 from everbell.core.cluster.view import ClusterView, view_of
-from everbell.core.request import Handlers, Request
+from everbell.core.request import Ask, Handlers, Request
 from everbell.engine.engine import Engine
 from everbell.engine.request_routes import ClusterRequest
 from everbell.engine.requests import LookAtCluster, OrderCluster, Played
 from everbell.entropy import Entropy
 from everbell.errors import EverbellError
 from everbell.logs.port import Log
+from everbell.replicas.service import Replicas
 
 A = TypeVar("A")
+
+_log = logging.getLogger("everbell.cluster")
+
+StartReplicas = Callable[[ClusterMembers, Ask], Awaitable[Replicas]]
+"""Starts to hold events of replicas, given the members and the function that answers about stored events."""
 
 _PLAYED_S = 5.0
 _HEARD_S = 2.0
@@ -64,16 +73,19 @@ class Cluster:
         peers: TcpPeers,
         store_watch: StoreWatch,
         server: asyncio.Server | None,
+        router: Router,
+        replicas: Replicas | None,
     ) -> None:
         self.node = node
-        self.router = Router(node, engine, peers, clock)
+        self.router = router
+        self.replicas = replicas
         self._handlers = Handlers(
             LookAtCluster.by(lambda request: self.look()),
             OrderCluster.by(lambda request: self.order(request.command)),
             Played.by(lambda request: has_played(node, request)),
             *ClusterPauses(lambda: node.value.policies, self.write, clock, self.unheard).handlers(),
             complete=ClusterRequest,
-            otherwise=self.router.ask,
+            otherwise=router.ask if replicas is None else replicas.ask,
         )
         self._log = log
         self._engine = engine
@@ -93,8 +105,9 @@ class Cluster:
         *,
         meeting: Meeting | None = None,
         http_url: str = "",
+        hold: StartReplicas | None = None,
     ) -> Cluster:
-        """Join the cluster. Without a `meeting`, no other node can be in it.
+        """Join the cluster. Without a `meeting`, no other node can be in it. `hold` starts to hold events of replicas.
 
         Raises `LogError`, `ClusterError`, `StoreError` and `OSError`.
         """
@@ -107,9 +120,23 @@ class Cluster:
             assert node is not None, "no peer calls before this node has published its address"
             return key_of(node.value.cluster, secret)
 
-        # Other nodes ask this engine alone: a request that was passed on once is never passed on again.
-        answers = Handlers(Played.by(lambda request: has_played(node, request)), otherwise=engine.ask)
+        router: Router | None = None
+
+        def stored(request: Request[A]) -> Awaitable[A]:
+            assert router is not None, "no user asks before this node has joined"
+            return router.ask(request)
+
         peers = TcpPeers(key, entropy, None if meeting is None else meeting.caller_tls)
+        replicas: Replicas | None = None
+        if hold is not None:
+            members = ClusterMembers(settings.name, lambda: node, peers, lambda: answers.ask)
+            replicas = await hold(members, stored)
+        # Other nodes ask this engine alone: a request that was passed on once is never passed on again.
+        answers = Handlers(
+            Played.by(lambda request: has_played(node, request)),
+            *(() if replicas is None else replicas.peer_handlers),
+            otherwise=engine.ask,
+        )
         if meeting is not None:
             listener = socket.create_server((meeting.host, meeting.port), family=_family(meeting.host))
             server = await asyncio.get_running_loop().create_server(
@@ -120,13 +147,17 @@ class Cluster:
                 start_serving=False,
             )
             addresses = (meeting.advertise or _address(listener), http_url)
-        node = await ClusterNode.start(log, engine, clock, entropy, settings, addresses, on_halt, peers.keep_only)
+        also = () if replicas is None else (replicas.engine,)
+        node = await ClusterNode.start(log, engine, clock, entropy, settings, addresses, on_halt, peers.keep_only, also)
+        router = Router(node, engine, peers, clock)
         if server is not None:
             # Only now that there is a node: peers may call this address because of an earlier incarnation.
             await server.start_serving()
         store_watch = StoreWatch(node, engine, peers, clock, on_halt)
         store_watch.start()
-        cluster = cls(log, engine, clock, node, peers, store_watch, server)
+        cluster = cls(log, engine, clock, node, peers, store_watch, server, router, replicas)
+        if replicas is not None:
+            replicas.resync.start()
         try:
             await node.ready()
         except BaseException:
@@ -141,7 +172,7 @@ class Cluster:
     async def look(self) -> ClusterView:
         """The cluster as this node sees it."""
         node = self.node
-        return view_of(
+        view = view_of(
             node.value,
             node.me,
             node.settings.name,
@@ -150,6 +181,7 @@ class Cluster:
             node.player.played_at,
             len(self._engine.pauses.on),
         )
+        return view if self.replicas is None else replace(view, replicas=self.replicas.view())
 
     async def order(self, command: Command) -> ClusterView:
         """Append a command, and wait until this node has played it. Raises `LogError`."""
@@ -186,6 +218,8 @@ class Cluster:
             await self._close()
             return await self._engine.stop()
         await self.node.drain(drain_s)
+        if self.replicas is not None and not await self.replicas.stop(drain_s) and self.node.others():
+            _log.warning("this node could not hand over all events that it holds; other replicas have them")
         is_clean = await self._engine.stop()
         await self.node.leave(is_clean=is_clean)
         await self._close()

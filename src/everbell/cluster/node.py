@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, assert_never
 
 from everbell.clock import Clock
@@ -125,14 +125,19 @@ class ClusterNode:
         addresses: tuple[str, ...],
         on_halt: OnHalt,
         on_members: OnMembers = lambda incarnations: None,
+        also: Sequence[Engine] = (),
     ) -> ClusterNode:
-        """Find or found the cluster, and start to join it. Raises `LogError` and `ClusterError`."""
+        """Find or found the cluster, and start to join it. Raises `LogError` and `ClusterError`.
+
+        The engines in `also` follow policies and pauses, too. They own nothing.
+        """
         node: ClusterNode | None = None
-        documents = DocumentFollower(engine)
+        followers = [DocumentFollower(each) for each in (engine, *also)]
 
         def step(before: Value, after: Value) -> None:
             # A node that is not a member follows these too: it checks requests, and will be a member in a moment.
-            documents.follow(after.policies)
+            for documents in followers:
+                documents.follow(after.policies)
             engine.slice_tenants(slices_of(after.strategy))
             if node is not None:
                 node._step(before, after)

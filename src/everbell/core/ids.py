@@ -31,15 +31,15 @@ _FEW = 24
 _LENGTH = len(PREFIX) + DIGITS
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _SORTED = b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
-_ENCODE = bytes.maketrans(_BASE64, _SORTED)
-_DECODE = bytes.maketrans(_SORTED, _BASE64)
-_ALPHABET = frozenset(_SORTED.decode())
+ENCODE = bytes.maketrans(_BASE64, _SORTED)
+DECODE = bytes.maketrans(_SORTED, _BASE64)
+ALPHABET = frozenset(_SORTED.decode())
 
 
 def make_id(due_at: int, sequence: int, partition: int, nonce: bytes) -> str:
     """The id of a new event; `nonce` is `NONCE_BYTES` of fresh randomness."""
     place = (due_at << 72 | sequence << 16 | partition).to_bytes(15, "big")
-    return PREFIX + b2a_base64(place + nonce, newline=False).translate(_ENCODE).decode()
+    return PREFIX + b2a_base64(place + nonce, newline=False).translate(ENCODE).decode()
 
 
 def make_ids(dues: Sequence[int], first: int, partitions: Sequence[int], nonces: bytes) -> list[str]:
@@ -68,7 +68,7 @@ def digits_of(dues: bytes, sequences: bytes, partitions: bytes, nonces: bytes) -
         for byte in range(width - used, width):
             table[column::_BYTES] = cells[byte::width]
             column += 1
-    return b2a_base64(table, newline=False).translate(_ENCODE)
+    return b2a_base64(table, newline=False).translate(ENCODE)
 
 
 def is_made(event_id: str) -> bool:
@@ -78,10 +78,10 @@ def is_made(event_id: str) -> bool:
 
 def place_in(event_id: str) -> tuple[int, int, int] | None:
     """The (due time, sequence, partition) inside a made id; None for any other text."""
-    if len(event_id) != _LENGTH or not event_id.startswith(PREFIX) or not _ALPHABET.issuperset(event_id[3:]):
+    if len(event_id) != _LENGTH or not event_id.startswith(PREFIX) or not ALPHABET.issuperset(event_id[3:]):
         return None
     try:
-        raw = int.from_bytes(a2b_base64(event_id[3:].encode().translate(_DECODE))[:15], "big")
+        raw = int.from_bytes(a2b_base64(event_id[3:].encode().translate(DECODE))[:15], "big")
     except Error:
         return None
     return raw >> 72, raw >> 16 & SEQUENCE_MAX, raw & 0xFFFF

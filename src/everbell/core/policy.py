@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from everbell.core.delivery_form import Form
+from everbell.core.replication import ReplicasSpec, replication_of
+from everbell.core.replication import spec_of as replicas_spec_of
 from everbell.core.spec import RetrySpec, checked_headers, retry_of
 from everbell.core.status_codes import DONE, PERMANENT, format_codes, parse_codes
 from everbell.core.target import group_of
@@ -67,6 +69,8 @@ class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
     past_grace: Duration = "10s"
     consistency: Annotated[str, Meta(description=", ".join(CONSISTENCIES))] = "strict"
     identity: Literal["id", "key+at+id"] = "id"
+    durability: Literal["store", "replicas"] = "store"
+    replicas: ReplicasSpec = ReplicasSpec()
     secrets: tuple[str, ...] = ()
     limits: LimitsSpec = LimitsSpec()
 
@@ -109,6 +113,8 @@ def tenant_of(name: str, spec: TenantSpec) -> Tenant:
         past=spec.past,
         past_grace_ms=parse_duration(spec.past_grace, "past_grace"),
         identity=spec.identity,
+        durability=spec.durability,
+        replicas=replication_of(spec.replicas),
         secrets=spec.secrets,
         limits=Limits(
             payload_bytes=parse_size(limits.payload, "limits.payload"),
@@ -167,6 +173,8 @@ def spec_of(tenant: Tenant) -> TenantSpec:
         past=tenant.past,
         past_grace=format_duration(tenant.past_grace_ms),
         identity=tenant.identity,
+        durability=tenant.durability,
+        replicas=replicas_spec_of(tenant.replicas),
         secrets=tenant.secrets,
         limits=LimitsSpec(
             payload=format_size(limits.payload_bytes),

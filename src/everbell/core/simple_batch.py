@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from msgspec import Raw, Struct
 
 from everbell.core.event import Event
-from everbell.core.spec import Draft, PlainSpec, check_json
+from everbell.core.json_limits import check_json
+from everbell.core.spec import Draft, PlainSpec
 from everbell.core.tenant import Limits, Tenant
 from everbell.core.time import parse_instant
 from everbell.errors import InvalidInput
@@ -55,6 +56,8 @@ class SimpleBatch(Struct, tag="simple"):
 def may_be_simple(tenant: Tenant) -> bool:
     """Whether events of a tenant can be checked without the clock, and without counting events."""
     limits = tenant.limits
+    if tenant.durability == "replicas":
+        return False
     return tenant.past == "deliver" and limits.horizon_ms is None and limits.rate is None and limits.pending is None
 
 

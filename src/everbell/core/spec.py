@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from binascii import Error, a2b_base64
 from collections.abc import Callable
-from itertools import accumulate
 from typing import Annotated
 
 import msgspec
@@ -20,9 +19,12 @@ from msgspec.structs import replace
 from everbell.core.amendment import Amendment
 from everbell.core.delivery_form import FORM_HEADER, Form
 from everbell.core.event import Event, Repeat
-from everbell.core.ids import PREFIX, is_made
+from everbell.core.ids import PREFIX
+from everbell.core.json_limits import check_json
 from everbell.core.recurrence import ring_at
 from everbell.core.repeat_spec import RepeatSpec, first_of, repeat_of
+from everbell.core.replicas.ids import REPLICA_PREFIX
+from everbell.core.replication import ReplicasSpec, Replication, chosen_replication
 from everbell.core.retry import UNLIMITED, RetryPolicy
 from everbell.core.target import group_of
 from everbell.core.tenant import BEYOND_HORIZON, Limits, Tenant
@@ -38,9 +40,6 @@ _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*", re.ASCII)
 _CONTENT_TYPE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+(;[\x20-\x7e]*)?", re.ASCII)
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[ -~]{0,128})?", re.ASCII)
 _BRACE, _BRACKET = b"{["  # As numbers: `int in bytes` is ten times as fast as `bytes in bytes`.
-_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # As signed bytes: one deeper, one less deep.
-_JSON_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _OWN_HEADERS = frozenset(
     "host content-length content-type transfer-encoding connection keep-alive te trailer upgrade expect "
     "traceparent".split()
@@ -91,6 +90,10 @@ class EventSpec(PlainSpec, forbid_unknown_fields=True, kw_only=True, gc=False):
     delivery: Annotated[Form, Meta(description="the form of its deliveries, instead of the tenant's mode")] | None = (
         None
     )
+    durability: (
+        Annotated[str, Meta(description="store, or replicas: in the memory of several nodes; else the tenant's")] | None
+    ) = None
+    replicas: Annotated[ReplicasSpec, Meta(description="goes with durability replicas")] | None = None
 
 
 class ChangeSpec(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -127,6 +130,8 @@ class Draft(Struct, frozen=True, array_like=True, gc=False):
     repeat: Repeat | None = None
     expires_ms: int | None = None
     traceparent: str | None = None
+    replicas: Replication | None = None
+    """None: the event goes to the store."""
 
 
 def draft(spec: EventSpec, tenant: Tenant, now: int, check_target: Callable[[str], object] = group_of) -> Draft:
@@ -155,15 +160,16 @@ def draft(spec: EventSpec, tenant: Tenant, now: int, check_target: Callable[[str
         payload = _base64(spec, limits)
     event_id, key, trace = spec.id, spec.key, spec.traceparent
     if event_id is not None:
-        check_name(event_id, "id")
-        if is_made(event_id):
-            raise InvalidInput(f"may not begin with {PREFIX}: such ids are made by Everbell", "id")
+        _check_given(event_id)
     if key is not None:
         check_name(key, "key")
         if repeat is not None and repeat.overlap == "allow":
             raise InvalidInput("allow goes without a key: events of a key go one at a time", "repeat.overlap")
     if trace is not None and not _TRACEPARENT.fullmatch(trace):
         raise InvalidInput("is not a W3C traceparent", "traceparent")
+    replicas = None
+    if tenant.durability != "store" or spec.durability is not None or spec.replicas is not None:
+        replicas = chosen_replication(spec.durability or tenant.durability, spec.replicas, tenant.replicas, key)
     headers, tags, retry, expires = spec.headers, spec.tags, spec.retry, spec.expires
     return Draft(
         due_at,
@@ -178,6 +184,7 @@ def draft(spec: EventSpec, tenant: Tenant, now: int, check_target: Callable[[str
         repeat,
         None if expires is None else _expires(expires),
         trace,
+        replicas,
     )
 
 
@@ -284,6 +291,14 @@ def check_name(name: str, field: str) -> None:
             raise InvalidInput("must be printable", field)
 
 
+def _check_given(event_id: str) -> None:
+    """Refuse a client-given id that looks like one that Everbell made."""
+    check_name(event_id, "id")
+    for prefix in (PREFIX, REPLICA_PREFIX):
+        if event_id.startswith(prefix):
+            raise InvalidInput(f"may not begin with {prefix}: such ids are made by Everbell", "id")
+
+
 def retry_of(spec: RetrySpec) -> RetryPolicy:
     """A retry policy as the engine uses it."""
     backoff = parse_duration(spec.backoff, "retry.backoff")
@@ -328,21 +343,6 @@ def _base64(spec: EventSpec, limits: Limits) -> bytes:
     if len(payload) > limits.payload_bytes:
         raise TooLarge(f"has {len(payload)} bytes; the tenant's limit is {limits.payload_bytes}", "payload_base64")
     return payload
-
-
-def check_json(payload: bytes, limits: Limits) -> None:
-    """Refuse a payload that is too large, or nested too deep."""
-    if len(payload) > limits.payload_bytes:
-        raise TooLarge(f"has {len(payload)} bytes; the tenant's limit is {limits.payload_bytes}", "payload")
-    # Counting brackets is enough for nearly every payload; only a suspicious one is scanned.
-    if payload.count(b"[") + payload.count(b"{") > limits.depth and depth_of(payload) > limits.depth:
-        raise InvalidInput(f"is nested more than {limits.depth} deep", "payload")
-
-
-def depth_of(payload: bytes) -> int:
-    """The nesting depth of a valid JSON text."""
-    brackets = _JSON_STRING.sub(b"", payload).translate(_STEPS, _NOT_BRACKETS)
-    return max(accumulate(memoryview(brackets).cast("b")), default=0)
 
 
 def _all_headers(spec: EventSpec, tenant: Tenant) -> tuple[tuple[str, str], ...]:

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import msgspec
 
 from everbell.core.delivery_form import Form
+from everbell.core.replication import Durability, Replication
 from everbell.core.retry import RetryPolicy
 from everbell.core.status_codes import DONE, PERMANENT, parse_codes
 from everbell.core.time import DAY_MS, SECOND_MS
@@ -94,6 +95,10 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long ago a time may be without counting as past."""
     identity: Literal["id", "key+at+id"] = "id"
     """Whether an event is the one of its id, or of its key, due time and id together."""
+    durability: Durability = "store"
+    """Whether events are stored, or held in the memory of several nodes."""
+    replicas: Replication = Replication()
+    """For events that replicas hold: how many, and when they are acknowledged."""
     secrets: tuple[str, ...] = ()
     """Secrets (`whsec_…`) that sign deliveries; several while a secret is rotated."""
     limits: Limits = Limits()

@@ -30,12 +30,19 @@ class Edge:
     """Makes drafts under the policy of a tenant. `kafka` names the clusters that can be reached."""
 
     def __init__(
-        self, tenants: Tenants, clock: Clock, *, allows_handlers: bool, kafka: Collection[str] = frozenset()
+        self,
+        tenants: Tenants,
+        clock: Clock,
+        *,
+        allows_handlers: bool,
+        kafka: Collection[str] = frozenset(),
+        allows_replicas: bool = True,
     ) -> None:
         self.policy = tenants.registered
         self._policy_of_known = tenants.policy
         self.now = clock.now
         self._allows_handlers = allows_handlers
+        self._allows_replicas = allows_replicas
         self._kafka = kafka
         self._check_target = lru_cache(maxsize=10_000)(self._check_reachable)
 
@@ -59,9 +66,20 @@ class Edge:
         try:
             if trace is not None and spec.traceparent is None:
                 spec.traceparent = trace
-            return draft(spec, policy, now, self._check_target)
+            checked = draft(spec, policy, now, self._check_target)
         except OverflowError:
             raise InvalidInput("a number is out of range") from None
+        if checked.replicas is not None:
+            self._check_replicas(checked, policy)
+        return checked
+
+    def _check_replicas(self, checked: Draft, policy: Tenant) -> None:
+        if not self._allows_replicas:
+            raise InvalidInput("replicas needs a cluster, and this Everbell has a store of its own", "durability")
+        if checked.to.startswith("queue:"):
+            raise InvalidInput("events for queues need durability store: a lease needs one owner", "to")
+        if (policy.dead_letter_to or "").startswith("queue:"):
+            raise InvalidInput("the tenant's dead letters go to a queue, which needs durability store", "durability")
 
     def item(self, spec: ItemSpec, policy: Tenant, now: int, trace: str | None, new_id: str | None = None) -> BatchItem:
         """A checked item of a batch. `new_id` is the id of a new event that names none."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
 from everbell.clock import Clock
+from everbell.core.event import Event
 from everbell.engine.entry import Entry, Phase
 from everbell.engine.supervisor import Supervisor
 
@@ -28,8 +29,15 @@ class Agenda:
     """Rings each entry when its `run_at` has been reached on the clock, never before."""
 
     def __init__(
-        self, clock: Clock, supervisor: Supervisor, ring: Callable[[Entry], None], watch_clock_s: float = 5.0
+        self,
+        clock: Clock,
+        supervisor: Supervisor,
+        ring: Callable[[Entry], None],
+        watch_clock_s: float = 5.0,
+        turn_at: Callable[[Event], int] | None = None,
     ) -> None:
+        """`turn_at`, if given, says when an event rings instead of its `run_at`."""
+        self._turn_at = turn_at
         self._clock = clock
         self._supervisor = supervisor
         self._ring = ring
@@ -46,7 +54,7 @@ class Agenda:
         self._waiting: dict[object, Callable[[], None]] = {}
 
     def add(self, entry: Entry) -> None:
-        run_at = entry.event.run_at
+        run_at = entry.event.run_at if self._turn_at is None else self._turn_at(entry.event)
         bucket = self._buckets.get(run_at)
         if bucket is not None:
             bucket.append(entry)
@@ -60,6 +68,10 @@ class Agenda:
 
     def add_all(self, entries: Sequence[Entry]) -> None:
         """Add many entries. Entries with the same time usually follow each other."""
+        if self._turn_at is not None:
+            for entry in entries:
+                self.add(entry)
+            return
         run_at = NEVER
         bucket: list[Entry] = []
         for entry in entries:

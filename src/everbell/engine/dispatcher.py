@@ -53,6 +53,10 @@ class AttemptListeners(NamedTuple):
     """Called with the flow and the lateness of first attempts, and the number of attempts that started with it."""
     recall: Callable[[Entry], bool] = lambda entry: False
     """Takes an entry back from a channel in which it waits for a worker. Returns False if it does not wait there."""
+    postponed: Callable[[Entry, int], bool] | None = None
+    """Returns whether it is another node's turn now; then the entry is out of the dispatcher. None: it never is."""
+    begun: Callable[[Sequence[Entry]], None] | None = None
+    """Called with the attempts that have started."""
 
 
 class Dispatcher:
@@ -70,8 +74,9 @@ class Dispatcher:
         self.supervisor = supervisor
         self.in_flight = 0
         self.on_settled, self._on_expired, self._on_unfit, self._on_given_back, self._on_started, self._recall = (
-            listeners
+            listeners[:6]
         )
+        self._postponed, self._on_begun = listeners.postponed, listeners.begun
         self._clock = clock
         self.in_flight_max = in_flight_max
         self._lease_until_ms = NEVER
@@ -137,6 +142,8 @@ class Dispatcher:
                 # A worker leased an entry that was in its queue before the breaker opened.
                 flow.ready.append(entry)
                 continue
+            if self._postponed is not None and self._postponed(entry, now):
+                continue
             if (event.expires_ms is not None or event.repeat is not None) and self._ends_instead(entry, now):
                 continue
             entry.phase = under_way
@@ -146,6 +153,8 @@ class Dispatcher:
             begun.append(entry)
         self.in_flight += len(begun)
         self._note_lateness(begun, now)
+        if self._on_begun is not None:
+            self._on_begun(begun)
         return begun
 
     def settle_all(self, deliveries: Sequence[Delivery], outcome: Outcome) -> None:

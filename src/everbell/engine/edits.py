@@ -22,7 +22,7 @@ from everbell.engine.working_set import WorkingSet
 from everbell.engine.write_queue import failing
 from everbell.engine.writer import StoreWriter
 from everbell.errors import Conflict, EverbellError, NotFound, StoreError, VersionMismatch
-from everbell.stores.port import Block, Change, Move, Refusal, Store
+from everbell.stores.port import Block, Change, Finish, Move, Refusal, Store
 
 # Makes the change to store from the event as it is now.
 Edit = Callable[[Event], Change]
@@ -208,8 +208,9 @@ class Edits:
                 self._edited(one, made=result, freed=index in freed)
             else:
                 self._memory.forget(one.entry)
-                if result and isinstance(one.change, Move) and one.change.after.state == "scheduled":
-                    arrived.append(one.change.after)
+                after = _after(one.change) if result else None
+                if after is not None and after.state == "scheduled":
+                    arrived.append(after)
         self._memory.arrive_all(arrived)
         return results
 
@@ -304,3 +305,10 @@ def _known(found: Event | Record | None, event_id: str) -> Event | Record:
     if found is None:
         raise NotFound(f"there is no event {event_id!r}, or it ended longer ago than the tenant's retention")
     return found
+
+
+def _after(change: Change) -> Event | None:
+    """The event after a change. Only another node tells that an occurrence has ended; users end whole events."""
+    if isinstance(change, Finish):
+        return change.following
+    return change.after if isinstance(change, Move) else None

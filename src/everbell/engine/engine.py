@@ -22,9 +22,10 @@ from everbell.channels.nowhere import NowhereChannel
 from everbell.channels.port import Channel
 from everbell.channels.queue import QueueChannel
 from everbell.clock import Clock
-from everbell.core.ids import Slices
+from everbell.core.ids import Slices, make_ids
 from everbell.core.request import Handlers, Request
 from everbell.core.tenant import Tenants
+from everbell.engine.adoption import Adoption
 from everbell.engine.agenda import Agenda
 from everbell.engine.dispatcher import AttemptListeners, Dispatcher
 from everbell.engine.entry import Entry, Phase, until_settled
@@ -47,6 +48,7 @@ from everbell.engine.settings import EngineSettings
 from everbell.engine.silent_attempts import SilentAttempts
 from everbell.engine.supervisor import Supervisor
 from everbell.engine.traced_channel import TracedChannel
+from everbell.engine.turns import Turns, postpone
 from everbell.engine.upkeep import Upkeep
 from everbell.engine.working_set import MemoryListeners, WorkingSet
 from everbell.engine.write_queue import failing
@@ -76,6 +78,7 @@ class Engine:
         settings: EngineSettings,
         on_broken: Callable[[BaseException], None],
         tracing: Tracing | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.store = store
         self.tenants = tenants
@@ -95,7 +98,9 @@ class Engine:
         self._partitions = partitions = [Partition(index) for index in range(store.partitions)]
         self._owned: list[Partition] = []
         self._writer = writer = StoreWriter(store, self.epochs, supervisor, self.drop)
-        self._agenda = Agenda(clock, supervisor, self._ring, settings.watch_clock_s)
+        turn_at = None if turns is None else turns.turn_at
+        self._agenda = Agenda(clock, supervisor, self._ring, settings.watch_clock_s, turn_at)
+        self._postpone = None if turns is None else partial(postpone, turns, self._agenda)
         attempts = AttemptListeners(
             # The outcomes need the dispatcher, so they are built after it.
             settled=lambda entries, outcome: self._outcomes.settled(entries, outcome),
@@ -104,6 +109,8 @@ class Engine:
             given_back=self._given_back,
             started=self.meter.count_started,
             recall=partial(recall, queues),
+            postponed=self._postpone,
+            begun=None if turns is None else turns.begun,
         )
         self.dispatcher = Dispatcher(clock, self.epochs, settings.in_flight, attempts, supervisor)
         budget = Budget(settings.memory_bytes)
@@ -119,8 +126,9 @@ class Engine:
         )
         notices = Notices(clock)
         quotas = Quotas(tenants, clock, store.counts, notices)
+        ids = make_ids if turns is None else turns.make_ids
         self._intake = intake = Intake(
-            clock, entropy, writer, memory, self.meter, partitions, quotas, store.row_maker, tracing
+            clock, entropy, writer, memory, self.meter, partitions, quotas, store.row_maker, tracing, ids
         )
         self._outcomes = outcomes = Outcomes(
             clock, entropy, writer, memory, self._lanes, self.meter, intake, notices, supervisor
@@ -139,22 +147,12 @@ class Engine:
             self.ask,
             supervisor,
         )
+        self.adoption = Adoption(intake, operations.edits)
         leases = Leases(queues, writer, outcomes.flush)
         self.pauses = Pauses(clock, memory, self._lanes, self.dispatcher, queues, supervisor)
         self.observer = Observer(clock, memory, queues, self.pauses, self.meter, notices)
-        explainer = Explainer(
-            store,
-            clock,
-            partitions,
-            memory,
-            self._lanes,
-            self.dispatcher,
-            writer,
-            self.pauses,
-            queues,
-            channels.get("handler"),
-            operations.get,
-        )
+        state = (store, clock, partitions, memory, self._lanes, self.dispatcher, writer, self.pauses, queues)
+        explainer = Explainer(*state, channels.get("handler"), operations.get)
         parts = (operations, leases, self.observer, explainer)
         self._handlers = Handlers(*(each for part in parts for each in part.handlers()), complete=EngineRequest)
         self._upkeep = Upkeep(
@@ -185,14 +183,16 @@ class Engine:
         on_broken: Callable[[BaseException], None] | None = None,
         epochs: Mapping[int, int] | None = None,
         tracing: Tracing | None = None,
+        turns: Turns | None = None,
     ) -> Engine:
         """Start with the partitions of `epochs`. Without it the engine is the only node, and takes all partitions.
 
         The keys of `channels` are the schemes of their targets. `tracing` makes spans for schedules and attempts.
+        `turns` is for events that other nodes hold as well.
         """
         settings = settings or EngineSettings()
         broken = on_broken or (lambda error: None)
-        engine = cls(store, channels, tenants, clock, entropy, settings, broken, tracing)
+        engine = cls(store, channels, tenants, clock, entropy, settings, broken, tracing, turns)
         engine._writer.start(engine._loader.next_read, lambda: bool(engine.memory.starved), engine._outcomes.flush)
         try:
             await engine.take(dict.fromkeys(range(store.partitions), store.epoch + 1) if epochs is None else epochs)
@@ -290,7 +290,6 @@ class Engine:
         return {entry.event.partition for entry in entries if entry.in_flight or entry.phase is Phase.SETTLING}
 
     def slice_tenants(self, slices: Slices) -> None:
-        """Reserve partitions for some tenants."""
         self._intake.slices = slices
 
     def adopt(self, tenant: str) -> None:
@@ -348,6 +347,8 @@ class Engine:
 
     def _ring(self, entry: Entry) -> None:
         """Let a due entry line up in its key, or go to the dispatcher if it has no key."""
+        if self._postpone is not None and self._postpone(entry, self._clock.now()):
+            return
         entry.phase = Phase.READY
         if entry.event.key is None:
             self.dispatcher.enqueue(entry)

@@ -4,9 +4,11 @@ are stored."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from everbell.clock import Clock
 from everbell.core.allotment import RUN_BITS, Allotment
@@ -26,6 +28,10 @@ from everbell.stores.port import SEQUENCES_AT_ONCE, Add, PreparedRows, Refusal, 
 
 if TYPE_CHECKING:
     from everbell.tracing import Tracing
+
+
+MakeIds = Callable[[Sequence[int], int, Sequence[int], bytes], list[str]]
+"""Makes ids from due times, the first sequence, partitions and nonces, like `core.ids.make_ids`."""
 
 
 class Taken(Exception):
@@ -50,6 +56,7 @@ class Intake:
         quotas: Quotas,
         row_maker: RowMaker | None,
         tracing: Tracing | None,
+        make_ids: MakeIds = make_ids,
     ) -> None:
         self._clock = clock
         self._nonces = entropy.nonces
@@ -60,6 +67,7 @@ class Intake:
         self._quotas = quotas
         self._row_maker = row_maker
         self._tracing = tracing
+        self._make_ids = make_ids
         self._owned: Sequence[Partition] = ()
         self._sequence = 0
         self._sequence_max = 0
@@ -132,7 +140,7 @@ class Intake:
         sequences = range(first, first + len(drafts))
         partitions = list(map(self._partition_of, repeat(tenant), drafts, sequences))
         # Drafts with an id need no new one, but leaving them out costs more than it saves.
-        made = make_ids([draft.due_at for draft in drafts], first, partitions, self._nonces(len(drafts)))
+        made = self._make_ids([draft.due_at for draft in drafts], first, partitions, self._nonces(len(drafts)))
         return [
             event_of(draft, draft.id or made_id, tenant, partition, sequence, now)
             for draft, made_id, partition, sequence in zip(drafts, made, partitions, sequences, strict=True)
@@ -141,14 +149,23 @@ class Intake:
     def place_beside(self, event: Event, now: int) -> Event:
         """Make an occurrence of a recurring event an event of its own, in the same partition."""
         self._sequence += 1
-        (made_id,) = make_ids([event.due_at], self._sequence, [event.partition], self._nonces(1))
+        (made_id,) = self._make_ids([event.due_at], self._sequence, [event.partition], self._nonces(1))
         return detached(event, made_id, self._sequence, now)
 
     def place_letter(self, dead: Event, to: str, now: int) -> Event:
         """Make the dead letter of an event, in the same partition."""
         self._sequence += 1
-        (made_id,) = make_ids([now], self._sequence, [dead.partition], self._nonces(1))
+        (made_id,) = self._make_ids([now], self._sequence, [dead.partition], self._nonces(1))
         return letter_of(dead, to, made_id, self._sequence, now)
+
+    def adopt(self, events: Sequence[Event]) -> asyncio.Future[list[Event | Taken | EverbellError]]:
+        """Store events that another node made, each at a place of its own here. Raises `NotOwner`."""
+        placed = []
+        for event in events:
+            self._sequence += 1
+            partition = self._owned_one(event.tenant, event.id)
+            placed.append(replace(event, partition=partition, sequence=self._sequence))
+        return self._store(placed)
 
     def _partition_of(self, tenant: str, draft: Draft, sequence: int) -> int:
         if draft.key is not None:

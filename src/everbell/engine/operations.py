@@ -85,8 +85,8 @@ class Operations:
         self._memory = memory
         self._lanes = lanes
         self._intake = intake
-        self._edits = Edits(store, partitions, memory, writer, lanes, supervisor)
-        self._batch_changes = BatchChanges(clock, tenants, self._edits, intake, meter)
+        self.edits = Edits(store, partitions, memory, writer, lanes, supervisor)
+        self._batch_changes = BatchChanges(clock, tenants, self.edits, intake, meter)
         self._row_preparer = RowPreparer(clock, entropy, intake.allot, self._schedule)
         self._meter = meter
         self._partitions = partitions
@@ -142,7 +142,7 @@ class Operations:
 
     async def get(self, request: Get) -> Seen:
         """The event as it is now. Raises `NotFound`."""
-        return self._seen(await self._edits.find(request.tenant, request.id))
+        return self._seen(await self.edits.find(request.tenant, request.id))
 
     async def _find(self, request: Find) -> tuple[list[Seen], str | None]:
         filter = request.filter
@@ -186,7 +186,7 @@ class Operations:
             now = self._clock.now()
             return Finish(event, cancelled(event, now), now + keep_ms, guarded=True)
 
-        change = await self._edits.make(request.tenant, request.id, edit, request.version, cancels=True)
+        change = await self.edits.make(request.tenant, request.id, edit, request.version, cancels=True)
         assert isinstance(change, Finish)
         self._meter.count_cancelled(request.tenant)
         return Seen.of(change.record, "cancelled")
@@ -211,7 +211,7 @@ class Operations:
                 guarded=True,
             )
 
-        change = await self._edits.make(request.tenant, request.id, edit, None, frees=False)
+        change = await self.edits.make(request.tenant, request.id, edit, None, frees=False)
         assert isinstance(change, Move)
         return self._seen(change.after)
 
@@ -223,16 +223,14 @@ class Operations:
 
     async def _forecast(self, request: GetForecast) -> Forecast:
         async def page(partition: int, after: int, until_at: int, limit: int) -> Page:
-            return await self._edits.read(
-                lambda: self._store.page(partition, after, until_at, limit), lambda page: page
-            )
+            return await self.edits.read(lambda: self._store.page(partition, after, until_at, limit), lambda page: page)
 
         tenant, per_ms, count = request.tenant, request.per_ms, request.count
         return await Forecaster(self._store, page, tenant, self._clock.now(), per_ms, count).run()
 
     async def _try_out(self, request: TryOut) -> Outcome:
         self._check_open()
-        event = await self._edits.find(request.tenant, request.id)
+        event = await self.edits.find(request.tenant, request.id)
         if isinstance(event, Record):
             raise Conflict(f"the event is {event.status}; its payload is no longer kept")
         flow = self._memory.flow_of(event)
@@ -266,7 +264,7 @@ class Operations:
             return Move(event, after(event), guarded=True)
 
         try:
-            change = await self._edits.make(tenant, event_id, edit, version, frees=frees)
+            change = await self.edits.make(tenant, event_id, edit, version, frees=frees)
         except _AlreadyMade as made:
             return self._seen(made.event)
         assert isinstance(change, Move)

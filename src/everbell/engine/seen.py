@@ -20,6 +20,10 @@ class Seen(Struct, frozen=True, array_like=True):
     status: Status
     created: bool = False
     """Whether this request made the event; False when a repeated request found it."""
+    holders: tuple[str, ...] = ()
+    """For an event that replicas hold: the nodes that have it in this form."""
+    replicas: int = 0
+    """For an event that replicas hold: the number of nodes that shall have it; 0 for a stored event."""
 
     @classmethod
     def of(cls, event: Event | Record, status: Status, *, created: bool = False) -> Seen:

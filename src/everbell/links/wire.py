@@ -24,6 +24,7 @@ from everbell.core.batch_item import ItemDone, ItemResult
 from everbell.core.event import Repeat
 from everbell.core.request import Request, answer_type, requests_of
 from everbell.core.retry import RetryPolicy
+from everbell.engine import replica_requests as replica_requests  # Its requests travel over links, too.
 from everbell.engine.requests import Amend, ApplyItems, Schedule
 from everbell.engine.seen import DraftResult, Seen
 from everbell.errors import EverbellError, InvalidInput, Overloaded

@@ -11,7 +11,7 @@ import logging
 import signal
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from errno import EADDRINUSE
 from functools import partial
 from pathlib import Path
@@ -28,9 +28,11 @@ from everbell.channels.port import Channel
 from everbell.clock import SystemClock
 from everbell.cluster.cluster import Cluster, Meeting
 from everbell.cluster.keys import ClusterKeys
+from everbell.cluster.members import ClusterMembers
 from everbell.cluster.policies import ClusterPolicies
 from everbell.cluster.tls import peer_tls, renew_peer_tls
 from everbell.core.health import Health
+from everbell.core.request import Ask
 from everbell.core.time import format_instant
 from everbell.engine.engine import Engine
 from everbell.entropy import SystemEntropy
@@ -49,6 +51,7 @@ from everbell.node.gateway_fleet import Gateways, share_of
 from everbell.node.metrics import render, render_disk
 from everbell.node.settings import ONE_PROCESS, Settings, SettingsError
 from everbell.node.tls import renew_certificate, server_tls
+from everbell.replicas.service import Replicas
 from everbell.stores.port import Store
 from everbell.stores.url import without_password
 
@@ -127,8 +130,10 @@ class Node:
             epochs={},
             tracing=self._tracing,
         )
+        if not settings.has_store and self._meeting is None:
+            _log.warning("there is one node and no store: every event has one replica, and is lost with this process")
         url = _url_of(listener, "http" if self._tls is None else "https")
-        self._cluster = cluster = await self._join(engine, url)
+        self._cluster = cluster = await self._join(engine, url, channels)
         if cluster is None:
             return await self._give_up(engine)
         keys = ClusterKeys(cluster.node.player, cluster.write)
@@ -168,8 +173,25 @@ class Node:
         await front.stop(_GRACE_S)
         return 0
 
-    async def _join(self, engine: Engine, url: str) -> Cluster | None:
+    async def _join(self, engine: Engine, url: str, channels: Mapping[str, Channel]) -> Cluster | None:
         """Join the cluster. None: the node was stopped before it had joined."""
+
+        def hold(members: ClusterMembers, stored: Ask) -> Awaitable[Replicas]:
+            settings = self._settings
+            return Replicas.start(
+                members,
+                channels,
+                settings.tenants,
+                self._clock,
+                self._entropy,
+                settings.engine,
+                settings.replica_bytes,
+                stored,
+                lambda broken: self._stop.set(),
+                self._tracing,
+                has_store=settings.has_store,
+            )
+
         joining = asyncio.ensure_future(
             Cluster.start(
                 self._log,
@@ -180,6 +202,7 @@ class Node:
                 self._halt,
                 meeting=self._meeting,
                 http_url=url,
+                hold=hold,
             )
         )
         stopping = asyncio.ensure_future(self._stop.wait())

@@ -10,6 +10,7 @@ from ipaddress import ip_address, ip_network
 
 from msgspec import Struct
 
+from everbell.core.policy import parse_size
 from everbell.core.time import parse_duration
 from everbell.errors import InvalidInput
 from everbell.http.address_guard import Network
@@ -74,6 +75,16 @@ def read_networks(text: str) -> tuple[Network, ...]:
         return tuple(ip_network(part.strip()) for part in text.split(",") if part.strip())
     except ValueError as wrong:
         raise InvalidInput(f"{wrong}; write networks such as 10.0.0.0/8,192.168.7.0/24") from None
+
+
+def read_size(text: str) -> int:
+    """A number of bytes."""
+    return parse_size(text, "size")
+
+
+def read_duration(text: str) -> int:
+    """A number of milliseconds."""
+    return parse_duration(text, "duration")
 
 
 def number_reader(low: int, high: int) -> Callable[[str], int]:

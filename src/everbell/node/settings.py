@@ -19,9 +19,8 @@ from msgspec import Struct
 
 from everbell.cluster.settings import ClusterSettings
 from everbell.core.document import merged
-from everbell.core.policy import TenantSpec, parse_size, tenant_of
+from everbell.core.policy import TenantSpec, tenant_of
 from everbell.core.tenant import Tenants
-from everbell.core.time import parse_duration
 from everbell.engine.settings import EngineSettings
 from everbell.errors import EverbellError, InvalidInput
 from everbell.http.address_guard import Network
@@ -41,16 +40,17 @@ from everbell.node.setting_kinds import (
     number_reader,
     one_of_reader,
     read_advertised,
+    read_duration,
     read_lease,
     read_level,
     read_listen,
     read_networks,
+    read_size,
     read_switch,
 )
 from everbell.outbox.settings import OutboxAddress, read_outboxes
 
-# The schemes of stores and logs that only one process can open.
-ONE_PROCESS = ("rocksdb", "memory")
+ONE_PROCESS = ("rocksdb", "memory")  # The schemes of stores and logs that only one process can open.
 
 # The variables of the commands that are clients of a server.
 CLIENT_VARIABLES = ("EVERBELL_SERVER", "EVERBELL_TENANT", "EVERBELL_TOKEN", "EVERBELL_CA", "EVERBELL_CERT")
@@ -67,7 +67,7 @@ SETTINGS: tuple[Setting, ...] = (
         "store",
         "rocksdb:./everbell-data",
         str,
-        "where events are kept: rocksdb:PATH, postgresql://…, cassandra://… or memory:",
+        "where events are kept: rocksdb:PATH, postgresql://…, cassandra://…, memory:, or replicas: for no store",
         "URL",
     ),
     Setting("log", "", str, "where the cluster's log is kept: a URL as for --store, or zookeeper://HOST,…/PATH", "URL"),
@@ -75,26 +75,19 @@ SETTINGS: tuple[Setting, ...] = (
         "listen", "127.0.0.1:8420", read_listen, "the address of the HTTP API; port 0 takes any free one", "HOST:PORT"
     ),
     Setting("gateways", "0", number_reader(0, 64), "processes before the engine that take in HTTP and Kafka", "N"),
-    Setting("memory", "128MiB", lambda text: parse_size(text, "memory"), "what events in memory may take", "SIZE"),
-    Setting(
-        "lookahead", "5s", lambda text: parse_duration(text, "lookahead"), "how far ahead events are loaded", "TIME"
-    ),
+    Setting("memory", "128MiB", read_size, "what events in memory may take", "SIZE"),
+    Setting("replica_memory", "256MiB", read_size, "what events of replicas may take in memory on this node", "SIZE"),
+    Setting("lookahead", "5s", read_duration, "how far ahead events are loaded", "TIME"),
     Setting("in_flight", "4096", number_reader(1, 1_000_000), "attempts under way at a time, over all targets", "N"),
-    Setting("drain", "10s", lambda text: parse_duration(text, "drain"), "how long a stop waits for attempts", "TIME"),
+    Setting("drain", "10s", read_duration, "how long a stop waits for attempts", "TIME"),
     Setting("partitions", "256", number_reader(1, 65_536), "slices of a new store; fixed once it is made", "N"),
-    Setting(
-        "reserve_disk",
-        "64MiB",
-        lambda text: parse_size(text, "reserve_disk"),
-        "when less is free, new events are refused so that stored ones can still be finished",
-        "SIZE",
-    ),
+    Setting("reserve_disk", "64MiB", read_size, "when less is free, new events are refused; stored ones end", "SIZE"),
     Setting("backups", "./everbell-backups", str, "the directory that copies of the store go to", "DIR"),
-    Setting("max_body", "16MiB", lambda text: parse_size(text, "max_body"), "the largest request body", "SIZE"),
+    Setting("max_body", "16MiB", read_size, "the largest request body", "SIZE"),
     Setting(
         "max_bodies",
         "128MiB",
-        lambda text: parse_size(text, "max_bodies"),
+        read_size,
         "the bodies of all requests under way together, in each process; at least twice max_body",
         "SIZE",
     ),
@@ -204,7 +197,9 @@ class Settings(Struct, frozen=True):
 
     store: str
     log: str
-    """The URL of the log. By default it is that of the store."""
+    """By default that of the store."""
+    has_store: bool
+    replica_bytes: int
     cluster: ClusterSettings
     meeting: MeetingSettings
     host: str
@@ -241,11 +236,15 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | N
     _refuse_unknown_variables(environment)
     host, port = values["listen"]
     _refuse_a_lonely_store(values["store"], values["log"])
-    tenants = _tenants(document, file, are_required=values["require_tenants"])
+    has_store = values["store"] != "replicas:"
+    base = {} if has_store else {"durability": "replicas"}  # Fields of policies that differ from the usual defaults.
+    tenants = _tenants(document, file, base, are_required=values["require_tenants"])
     peers_host, peers_port = values["peers_listen"]
     return Settings(
         store=values["store"],
-        log=values["log"] or values["store"],
+        log=values["log"] or (values["store"] if has_store else "memory:"),
+        has_store=has_store,
+        replica_bytes=values["replica_memory"],
         cluster=ClusterSettings(
             name=values["node"] or gethostname(),
             zone=values["zone"],
@@ -370,11 +369,11 @@ def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
             raise SettingsError(f"there is no setting for the variable {name}{_hint(name, known)}")
 
 
-def _tenants(document: Mapping[str, Any], file: str | None, *, are_required: bool) -> Tenants:
+def _tenants(document: Mapping[str, Any], file: str | None, base: Mapping[str, Any], *, are_required: bool) -> Tenants:
     named = []
-    default = _tenant("default", document.get("defaults", {}), {}, f"{file}: defaults")
+    default = _tenant("default", document.get("defaults", {}), base, f"{file}: defaults")
     for name, table in document.get("tenants", {}).items():
-        named.append(_tenant(name, table, document.get("defaults", {}), f"{file}: tenants.{name}"))
+        named.append(_tenant(name, table, merged(base, document.get("defaults", {})), f"{file}: tenants.{name}"))
     return Tenants(default, tuple(named), are_required=are_required)
 
 

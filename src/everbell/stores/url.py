@@ -12,7 +12,8 @@ from everbell.stores.port import Store
 
 _KNOWN = (
     "rocksdb:PATH (in a directory), postgresql://user@host/database (shared by several nodes), "
-    "cassandra://host/keyspace (in several datacentres) and memory: (gone with the process)"
+    "cassandra://host/keyspace (in several datacentres) memory: (gone with the process) "
+    "and replicas: (no store: events are in the memory of several nodes)"
 )
 
 
@@ -30,7 +31,7 @@ def open_store(
     Raises `StoreUnusable`, `StoreUnavailable`, `StoreCorrupt` or `StoreFull`.
     """
     scheme, colon, rest = url.partition(":")
-    if colon and scheme == "memory" and not rest:
+    if colon and scheme in ("memory", "replicas") and not rest:
         return MemoryStore(partitions)
     if colon and scheme == "rocksdb":
         if not rest:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from everbell.core.amendment import Amendment, amended
 from everbell.core.delivery_form import FORM_HEADER
 from everbell.core.event import Repeat
+from everbell.core.json_limits import depth_of
 from everbell.core.retry import Outcome, RetryPolicy, may_retry, pause_ms
 from everbell.core.simple_batch import may_be_simple
 from everbell.core.spec import (
@@ -21,7 +22,6 @@ from everbell.core.spec import (
     EventSpec,
     amendment_of,
     check_name,
-    depth_of,
     draft,
     event_of,
 )

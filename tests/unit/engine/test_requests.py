@@ -10,6 +10,7 @@ import pytest
 from everbell.cluster.cluster import Cluster
 from everbell.cluster.router import Router
 from everbell.core.request import Handlers, Request, answer_type, requests_of
+from everbell.engine.replica_requests import ReplicaRequest
 from everbell.engine.request_routes import Anywhere, ByEventId, ClusterRequest, EngineRequest, NodeRequest
 from everbell.engine.requests import Cancel, CountEvents, Get, Schedule
 from everbell.engine.seen import Seen
@@ -18,7 +19,7 @@ from everbell.node.answers import NodeAnswers
 from tests.unit.engine.stage import Stage, play
 
 ALL = list(requests_of(Request))
-LEVELS = (EngineRequest, ClusterRequest, NodeRequest)
+LEVELS = (EngineRequest, ClusterRequest, NodeRequest, ReplicaRequest)
 NOTHING = cast(Any, None)
 
 each_request = pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.tag)
@@ -47,7 +48,7 @@ def test_a_request_and_its_answer_can_be_sent(kind: type[Request[Any]]) -> None:
 def test_requests_of_peers_are_answered_by_an_engine_or_about_the_log(kind: type[Request[Any]]) -> None:
     """An engine never passes a request on, so requests cannot go round in circles."""
     if kind.for_peers:
-        assert issubclass(kind, EngineRequest) or kind.tag == "played"
+        assert issubclass(kind, (EngineRequest, ReplicaRequest)) or kind.tag == "played"
         assert not issubclass(kind, Anywhere), "this node answers by itself"
     elif issubclass(kind, ByEventId):
         pytest.fail(f"the owner of the event is another node, and it would refuse {kind.__name__}: set for_peers")
@@ -56,8 +57,8 @@ def test_requests_of_peers_are_answered_by_an_engine_or_about_the_log(kind: type
 def test_engine_router_cluster_and_node_answer_all_requests_of_their_level() -> None:
     async def scene(stage: Stage) -> None:
         node = NOTHING
-        cluster = Cluster(NOTHING, stage.engine, stage.clock, node, NOTHING, NOTHING, None)
         router = Router(node, stage.engine, NOTHING, stage.clock)
+        cluster = Cluster(NOTHING, stage.engine, stage.clock, node, NOTHING, NOTHING, None, router, None)
         answers = NodeAnswers(cluster.ask, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, None)
 
         assert handled(stage.engine._handlers) == set(requests_of(EngineRequest))

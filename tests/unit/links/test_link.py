@@ -27,6 +27,9 @@ from everbell.core.occurrence import occurrence_of
 from everbell.core.pause import Pause, Put
 from everbell.core.queue_view import QueuesView, QueueView, RecentAttempts, WorkerInfo
 from everbell.core.reader_report import ReaderReport
+from everbell.core.replicas.copies import Copy, Stamp
+from everbell.core.replicas.turns import Busy
+from everbell.core.replication import Replication
 from everbell.core.request import Ask, Request, requests_of
 from everbell.core.retry import Outcome, RetryPolicy
 from everbell.core.simple_batch import SimpleBatch
@@ -35,6 +38,17 @@ from everbell.core.target_view import TargetsView, TargetView
 from everbell.core.why import Why
 from everbell.engine.forecast import Forecast
 from everbell.engine.history import Gauges, Past, Sample
+from everbell.engine.replica_requests import (
+    AskHolder,
+    CompareCopies,
+    CountHeld,
+    DropCopies,
+    FindHeld,
+    ForecastHeld,
+    HoldCopies,
+    LookForCopy,
+    NoteBusy,
+)
 from everbell.engine.requests import (
     Acknowledge,
     Allot,
@@ -100,6 +114,7 @@ AMENDMENT = Amendment(due_at=7, retry=None, tags=())
 FILTER = Filter("shop", "dead", key="k", from_at=1)
 LEASE = Lease("1.2.3", 9_000, occurrence_of(EVENT, 2, 9, msgspec.UNSET))
 
+COPY = Copy(EVENT, RECORD, Replication(5, 1_000, "all"), 2, Stamp(5, "a"), Stamp(7, "b"), "b")
 CLUSTER = view_of(Value(index=3, cluster="secret", partitions=(Placement(),) * 2), "n1/x", "n1", 5, 900, {})
 KEY = AccessKey("n4wy6ylcmfrgg33", bytes(32), "shop", ("read", "work"), 1_000, "mailers", revoked_at=2_000)
 
@@ -155,6 +170,15 @@ EXAMPLES: list[tuple[Request[Any], Any]] = [
     (PutPause(PAUSE), Put(PAUSE, True, ("n2",))),
     (DropPause("shop", "key", "k"), PAUSE),
     (UntilStopping(), None),
+    (HoldCopies([COPY], True), ["held", "full", COPY]),
+    (DropCopies([COPY]), None),
+    (NoteBusy("a", [Busy("shop", "x", 1, 2, 7)], [("shop", "http://a")], 9), None),
+    (CompareCopies([("shop", "x")], [COPY.order]), [0]),
+    (AskHolder(b"\x00"), b"\x01"),
+    (LookForCopy("shop", "x"), SEEN),
+    (FindHeld(FILTER, None, 10, ["a"]), ([SEEN, ENDED], "next")),
+    (CountHeld(["a"]), {"shop": Counts(pending=3)}),
+    (ForecastHeld(None, 60_000, 3, ["a"]), Forecast(60_000, 60_000, [1, 0, 2], 1, 5, None)),
     (ReportReading(1, ReaderReport(3, 4, 2, 1, {"orders": 7}, "away", True)), None),
     (ReportCollecting(1, CollectorReport(3, 4, 2, 1, True, 7, 9, "away", True)), None),
 ]

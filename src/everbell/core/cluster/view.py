@@ -67,6 +67,30 @@ class TransitionView(Struct, frozen=True, omit_defaults=True):
     """When the answering node played it."""
 
 
+class ReplicasView(Struct, frozen=True):
+    """The events of replicas that the answering node holds in memory."""
+
+    held: int
+    """Events that have not ended."""
+    held_by_rank: dict[int, int]
+    """By the number of replicas that would deliver them before this node."""
+    started_by_rank: dict[int, int]
+    """Attempts that this node has started, by the same number."""
+    duplicates: int
+    """Occurrences that this node delivered, and another node too."""
+    tombstones: int
+    held_bytes: int
+    cap_bytes: int
+    resync_left: int
+    """Copies that the present resync has not compared yet."""
+    resync_ms: int
+    """For how long the present resync has been running; 0 if none is."""
+    resync_sent: int
+    given_away: int
+    behind: tuple[str, ...]
+    """Nodes that missed messages of this one, and have not been brought up to date yet."""
+
+
 class ClusterView(Struct, frozen=True):
     """Everything about the cluster."""
 
@@ -90,6 +114,7 @@ class ClusterView(Struct, frozen=True):
     transitions: tuple[TransitionView, ...]
     pauses: int = 0
     """How many tenants, keys, targets and queues are paused."""
+    replicas: ReplicasView | None = None
 
 
 def view_of(

@@ -123,12 +123,18 @@ class Shelves:
         """Forget records of an hour, with the index entries that point at them; returns how many."""
         names = list(islice(sorted(self.records[hour]), limit))
         for name in names:
-            del self.records[hour][name]
-            if self._index.get(name[1:3]) == name:
-                del self._index[name[1:3]]
-        if not self.records[hour]:
-            del self.records[hour]
+            self.forget_one(name)
         return len(names)
+
+    def forget_one(self, name: RecordName) -> None:
+        """Forget one record, if it is known."""
+        records = self.records.get(name[0])
+        if records is None or records.pop(name, None) is None:
+            return
+        if self._index.get(name[1:3]) == name:
+            del self._index[name[1:3]]
+        if not records:
+            del self.records[name[0]]
 
     def _spot(self, event: Event) -> tuple[list[int], int]:
         """The list in which the event lies, and its position there."""

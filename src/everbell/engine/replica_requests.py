@@ -1,0 +1,103 @@
+"""Requests between the nodes that hold copies of events. Only these nodes ask them, and no owner is needed.
+
+Other nodes may run the previous version: they do not know these requests, say so, and hold no copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from everbell.core.replicas.copies import Copy, Order
+from everbell.core.replicas.turns import Busy
+from everbell.core.request import Request
+from everbell.engine.forecast import Forecast
+from everbell.engine.request_routes import A_co
+from everbell.engine.seen import Seen
+from everbell.stores.port import Counts, Filter
+
+CopyName = tuple[str, str]
+"""The tenant and the id of an event."""
+HoldResult = Copy | Literal["held", "full"]
+"""`held`: the node holds this copy or a later one. A copy: another event has the id. `full`: there is no room."""
+
+
+class ReplicaRequest(Request[A_co], frozen=True):
+    """Asked by one holder of copies of another."""
+
+    for_peers = True
+
+
+class HoldCopies(ReplicaRequest[Sequence[HoldResult]], frozen=True):
+    """Hold these copies, or merge them into those that are held. With `is_new` they are new events of users."""
+
+    tag = "replicas_hold"
+    copies: Sequence[Copy]
+    is_new: bool
+
+
+class DropCopies(ReplicaRequest[None], frozen=True):
+    """Drop copies of events that were refused, because too few nodes could hold them. A changed copy stays."""
+
+    tag = "replicas_drop"
+    copies: Sequence[Copy]
+
+
+class NoteBusy(ReplicaRequest[None], frozen=True):
+    """The sender attempts these events now; with `flows`, it has due events of these tenants and targets in line."""
+
+    tag = "replicas_busy"
+    sender: str
+    busy: Sequence[Busy]
+    flows: Sequence[tuple[str, str]]
+    until_at: int
+
+
+class CompareCopies(ReplicaRequest[Sequence[int]], frozen=True):
+    """The sender holds these events in these orders. Answered by the indexes of those that the receiver lacks."""
+
+    tag = "replicas_compare"
+    names: Sequence[CopyName]
+    orders: Sequence[Order]
+
+
+class AskHolder(ReplicaRequest[bytes], frozen=True):
+    """A request of a user, encoded as for a link, to the events that the node holds. The answer is encoded too."""
+
+    tag = "replicas_ask"
+    request: bytes
+
+
+class LookForCopy(ReplicaRequest[Seen | None], frozen=True):
+    """The event, if the node holds a copy of it."""
+
+    tag = "replicas_look"
+    tenant: str
+    id: str
+
+
+class FindHeld(ReplicaRequest[tuple[list[Seen], str | None]], frozen=True):
+    """One page of the events that the node lists: those of which it is the first holder among the nodes `among`."""
+
+    tag = "replicas_find"
+    filter: Filter
+    cursor: str | None
+    limit: int
+    among: Sequence[str]
+
+
+class CountHeld(ReplicaRequest[dict[str, Counts]], frozen=True):
+    """The number of events that the node lists, by tenant."""
+
+    tag = "replicas_count"
+    among: Sequence[str]
+
+
+class ForecastHeld(ReplicaRequest[Forecast], frozen=True):
+    """The forecast of the events that the node lists."""
+
+    tag = "replicas_forecast"
+    tenant: str | None
+    per_ms: int
+    count: int
+    among: Sequence[str]

@@ -1,0 +1,330 @@
+"""The holder: an engine over the copies of this node. It takes turns with the other replicas of each event.
+
+The engine is the one that delivers stored events, so retries, recurrence, expiry, dead events, pauses, caps, breakers,
+signatures and tracing are the same. It has no owner, no epoch and no lease: every replica has the event, and `turn_at`
+decides which of them attempts it, and when.
+
+Copies from other nodes are merged into those that are held here. If the other copy is later, the engine stores it as a
+change, which also takes the event out of the agenda or the dispatcher. An attempt in flight here still counts unless
+the event was changed, has ended, or is at its next occurrence by the other copy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from everbell.clock import Clock
+from everbell.core.event import Event, Record
+from everbell.core.replicas.copies import Copy, delivered_twice, for_wire
+from everbell.core.replicas.ids import ALL_BITS, make_replica_id, place_name
+from everbell.core.replicas.turns import Busy, rank, turn_at
+from everbell.core.verdict import cancelled
+from everbell.engine.entry import Entry
+from everbell.engine.replica_requests import CompareCopies, CopyName, DropCopies, HoldCopies, HoldResult, NoteBusy
+from everbell.errors import Conflict, EverbellError, NotFound
+from everbell.replicas.messenger import Messenger
+from everbell.replicas.port import Members
+from everbell.replicas.store import CopyStore
+from everbell.stores.port import Change, Finish, Move
+
+if TYPE_CHECKING:
+    from everbell.engine.engine import Engine
+
+# An attempt is announced to the other replicas if it is still in flight after this part of the skew.
+_ANNOUNCE_PART = 4
+# A receiver may use its whole deadline, and the outcome has to travel.
+_DEADLINE_MS = 500
+_NONCE_BYTES = 9
+_BUSY_KEPT = 10_000
+# Ranks are counted for people: of a sample, and at most once in a while.
+_RANKED_MAX = 10_000
+_RANKED_MS = 1_000
+# The number of copies that are merged before other tasks run on the loop.
+_MERGE_SLICE = 200
+
+
+class _Stale(Exception):
+    """The copy here is as late as the one that came, or its attempt in flight decides."""
+
+
+class Holder:
+    """The copies of this node, and their turns. It implements `engine.turns.Turns`."""
+
+    def __init__(self, store: CopyStore, members: Members, messenger: Messenger, clock: Clock) -> None:
+        self.store = store
+        self.duplicates = 0
+        """Occurrences that this node and another node delivered."""
+        self.started_by_rank: Counter[int] = Counter()
+        """Attempts that started on this node, by the number of replicas that came before it."""
+        self._members = members
+        self._messenger = messenger
+        self._clock = clock
+        self._busy: dict[CopyName, Busy] = {}
+        # The node, tenant and target of due events that wait in line at another node, until when.
+        self._lines: dict[tuple[str, str, str], int] = {}
+        self._engine: Engine | None = None
+        self._ranks: dict[int, int] = {}
+        self._ranked_ms = -_RANKED_MS
+
+    def use(self, engine: Engine) -> None:
+        """Take the engine that was made with these turns."""
+        self._engine = engine
+
+    @property
+    def engine(self) -> Engine:
+        assert self._engine is not None, "the engine is made with the holder's turns"
+        return self._engine
+
+    # Turns
+
+    def replicas_of(self, copy: Copy) -> tuple[str, ...]:
+        """The members that hold an event, first in line first."""
+        return self._members.roster.replicas_of(place_name(copy.id), copy.replication.count)
+
+    def turn_at(self, event: Event) -> int:
+        copy = self.store.copies.get((event.tenant, event.id))
+        if copy is None:
+            return event.run_at
+        replicas = self.replicas_of(copy)
+        me = self._members.me
+        at = turn_at(event, copy.replication, replicas, me, self._busy.get(copy.name))
+        if self._lines and at > event.run_at:
+            before = replicas[: replicas.index(me)] if me in replicas else replicas
+            group = self.engine.memory.flow_of(event).group
+            waits = [self._lines.get((name, event.tenant, group), 0) for name in before]
+            at = max(at, *waits, 0)
+        return at
+
+    def begun(self, entries: Sequence[Entry]) -> None:
+        now = self._clock.now()
+        loop = asyncio.get_running_loop()
+        for entry in entries:
+            copy = self.store.copies.get((entry.event.tenant, entry.event.id))
+            if copy is None:
+                continue
+            replicas = self.replicas_of(copy)
+            self.started_by_rank[rank(self._members.me, replicas, entry.event.attempt_count)] += 1
+            if len(replicas) < 2:
+                continue
+            grace_ms = copy.replication.skew_ms // _ANNOUNCE_PART
+            if now >= entry.event.run_at + grace_ms:
+                self._announce(entry, copy, replicas)
+            else:
+                # Most attempts end before any other replica has its turn: then the outcome is message enough.
+                loop.call_later(grace_ms / 1_000, self._announce, entry, copy, replicas)
+
+    def _announce(self, entry: Entry, copy: Copy, replicas: tuple[str, ...]) -> None:
+        if not entry.in_flight:
+            return
+        event, tenant = entry.event, entry.tenant
+        patience_ms = tenant.lease_ms if event.to.startswith("queue:") else tenant.timeout_ms
+        until_at = entry.started_at + patience_ms + _DEADLINE_MS
+        self._messenger.tell_busy(replicas, Busy(*copy.name, event.occurrence, entry.attempt, until_at))
+
+    def make_ids(self, dues: Sequence[int], first: int, partitions: Sequence[int], nonces: bytes) -> list[str]:
+        """Ids of dead letters and detached occurrences. Their filter matches all members, which is always right."""
+        starts = range(0, len(dues) * _NONCE_BYTES, _NONCE_BYTES)
+        return [
+            make_replica_id(due_at, nonces[start : start + _NONCE_BYTES], ALL_BITS)
+            for due_at, start in zip(dues, starts, strict=True)
+        ]
+
+    # Requests of other holders
+
+    async def hold(self, request: HoldCopies) -> Sequence[HoldResult]:
+        results: list[HoldResult] = []
+        for start in range(0, len(request.copies), _MERGE_SLICE):
+            if start:
+                await asyncio.sleep(0)
+            results += await self._hold_some(request.copies[start : start + _MERGE_SLICE], request.is_new)
+        return results
+
+    async def _hold_some(self, copies: Sequence[Copy], is_new: bool) -> list[HoldResult]:
+        results: list[HoldResult] = ["held"] * len(copies)
+        adding: dict[int, Copy] = {}
+        known: list[int] = []
+        names: set[CopyName] = set()
+        for index, copy in enumerate(copies):
+            if copy.name in self.store.copies or copy.name in names:
+                known.append(index)
+            elif copy.event is None:
+                self.store.put_tombstone(copy)
+            elif not self.store.has_room(len(copy.event.payload)):
+                results[index] = "full"
+            else:
+                adding[index] = copy
+                names.add(copy.name)
+        if adding:
+            for index, result in zip(adding, await self._add(list(adding.values())), strict=True):
+                results[index] = result
+        for index in known:
+            results[index] = await self._meet(copies[index], is_new)
+        return results
+
+    async def _add(self, copies: Sequence[Copy]) -> list[HoldResult]:
+        for copy in copies:
+            self.store.expect(copy.name, copy)
+        events = [copy.event for copy in copies if copy.event is not None]
+        results: list[HoldResult] = []
+        for copy, added in zip(copies, await self.engine.adoption.add(events), strict=True):
+            if isinstance(added, Event):
+                results.append("held")
+                continue
+            self.store.expect_no_more(copy.name)
+            # Another message brought the event in the meantime, or there was no room for it.
+            results.append(await self.merge(copy) if copy.name in self.store.copies else "full")
+        return results
+
+    async def _meet(self, copy: Copy, is_new: bool) -> HoldResult:
+        """Merge a copy of an event that is known here. A new event of a user is never merged into another one."""
+        existing = self.store.copies.get(copy.name)
+        if is_new and existing is not None and existing.stamp != copy.stamp:
+            return for_wire(existing)
+        return await self.merge(copy)
+
+    async def merge(self, copy: Copy) -> HoldResult:
+        """Merge a copy from another node into the one that is held here."""
+        name = copy.name
+        existing = self.store.copies.get(name)
+        if existing is None:
+            return "held"
+        self.duplicates += delivered_twice(existing, copy)
+        if copy.order <= existing.order:
+            return "held"
+        if existing.event is None:
+            return await self._revive(copy)
+
+        def edit(event: Event) -> Change:
+            current = self.store.copies[name]
+            if copy.order <= current.order or self._is_decided_here(event, copy):
+                raise _Stale
+            self.store.expect(name, copy)
+            return self._change_to(event, current, copy)
+
+        try:
+            await self.engine.adoption.change(*name, edit)
+            self._busy.pop(name, None)
+        except (_Stale, Conflict, NotFound):
+            pass  # The event has ended here in the meantime, or this node's own attempt decides.
+        except EverbellError:
+            self.store.expect_no_more(name)
+            return "full"
+        return "held"
+
+    async def _revive(self, copy: Copy) -> HoldResult:
+        """An event that ended here was changed by a user on the other side of a split: the change wins."""
+        if copy.event is None:
+            self.store.put_tombstone(copy)
+            return "held"
+        self.store.reopen(copy.event)
+        return (await self._add([copy]))[0]
+
+    def _is_decided_here(self, event: Event, copy: Copy) -> bool:
+        """Whether an attempt in flight here counts for more than the copy, which only tells of another attempt."""
+        current = self.store.copies[event.tenant, event.id]
+        return self.is_in_flight(event) and copy.order[:4] == current.order[:4]
+
+    def is_in_flight(self, event: Event) -> bool:
+        entry = self.engine.memory.entries.get(event.sequence)
+        return entry is not None and entry.in_flight
+
+    def _change_to(self, event: Event, current: Copy, copy: Copy) -> Change:
+        keep_until_at = self._clock.now() + self.engine.tenants.policy(event.tenant).retention_ms
+        after = copy.event
+        if after is not None:
+            after = replace(after, partition=event.partition, sequence=event.sequence)
+        if copy.record is None or (after is not None and copy.record == current.record):
+            assert after is not None, "a copy has an event, or the record of its end"
+            return Move(event, after)
+        return Finish(event, copy.record, keep_until_at, after)
+
+    async def drop(self, request: DropCopies) -> None:
+        for copy in request.copies:
+            current = self.store.copies.get(copy.name)
+            if current is not None and current.touched == copy.touched:
+                await self.forget(copy.name, current)
+
+    async def forget(self, name: CopyName, before: Copy) -> None:
+        """Drop a copy without a trace: other nodes hold it, or it was never acknowledged. A later copy stays."""
+
+        def edit(event: Event) -> Change:
+            if self.store.copies.get(name) is not before or self.is_in_flight(event):
+                raise _Stale  # It has changed since the others confirmed it.
+            self.store.expect(name, None)
+            return Finish(event, cancelled(event, 0), 0)
+
+        try:
+            await self.engine.adoption.change(*name, edit)
+            self._busy.pop(name, None)
+        except (_Stale, Conflict, NotFound):
+            pass
+        except EverbellError:
+            self.store.expect_no_more(name)
+
+    async def note_busy(self, request: NoteBusy) -> None:
+        if len(self._busy) > _BUSY_KEPT:
+            self._busy = {name: busy for name, busy in self._busy.items() if busy.until_at > self._clock.now()}
+        for busy in request.busy:
+            if (busy.tenant, busy.id) in self.store.copies:
+                self._busy[busy.tenant, busy.id] = busy
+        now = self._clock.now()
+        for line in [line for line, until_at in self._lines.items() if until_at <= now]:
+            del self._lines[line]
+        for tenant, group in request.flows:
+            self._lines[request.sender, tenant, group] = request.until_at
+
+    async def compare(self, request: CompareCopies) -> Sequence[int]:
+        copies = self.store.copies
+        return [
+            index
+            for index, (name, order) in enumerate(zip(request.names, request.orders, strict=True))
+            if (own := copies.get(name)) is None or own.order < order
+        ]
+
+    # For users
+
+    def held_by_rank(self) -> dict[int, int]:
+        """The number of live copies, by the number of replicas that come before this node. At most once a second."""
+        now = self._clock.elapsed_ms()
+        if now >= self._ranked_ms + _RANKED_MS:
+            me = self._members.me
+            ranks = (
+                rank(me, self.replicas_of(copy), copy.event.attempt_count)
+                for copy in islice(self.store.live(), _RANKED_MAX)
+                if copy.event is not None
+            )
+            self._ranks, self._ranked_ms = dict(sorted(Counter(ranks).items())), now
+        return self._ranks
+
+    def is_busy_elsewhere(self, copy: Copy) -> bool:
+        """Whether another node has announced an attempt of the event that may still be in flight."""
+        busy, event = self._busy.get(copy.name), copy.event
+        return (
+            busy is not None
+            and event is not None
+            and (busy.occurrence, busy.attempt) == (event.occurrence, event.attempt_count + 1)
+            and busy.until_at > self._clock.now()
+        )
+
+    def lists(self, event: Event | Record, among: Sequence[str]) -> bool:
+        """Whether this node, of all these, lists the event in a search: only the first in line does."""
+        copy = self.store.copies.get((event.tenant, event.id))
+        if copy is None:
+            return True  # The record of an occurrence of an event that is no longer held.
+        listing = next((name for name in self.replicas_of(copy) if name in among), self._members.me)
+        return listing == self._members.me
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The tenants and targets of which due events wait in line here."""
+        flows = self.engine.memory.flows()
+        return [
+            (flow.tenant.name, flow.group)
+            for flow in flows
+            if flow.ready and (flow.breaker is None or flow.breaker.state == "closed")
+        ]

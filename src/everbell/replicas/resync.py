@@ -1,0 +1,157 @@
+"""The resync: every holder brings the other replicas up to date, page by page, and gives away copies that moved.
+
+It runs after a change of the members, and for nodes that missed messages. A page of copies is compared first, so only
+copies that the other node lacks are sent. A node that is no longer a replica of an event drops its copy after all
+replicas have confirmed theirs. A pause after each page bounds the rate, so that deliveries do not suffer.
+
+A resync ends: it walks once over the copies that were there at its start. Later changes are sent as they happen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+
+from everbell.clock import Clock
+from everbell.core.replicas.copies import Copy, for_wire
+from everbell.core.replicas.placement import Roster
+from everbell.engine.replica_requests import CompareCopies, CopyName, HoldCopies, NoteBusy
+from everbell.errors import EverbellError
+from everbell.replicas.holder import Holder
+from everbell.replicas.messenger import Messenger
+from everbell.replicas.port import Members
+
+_TICK_S = 0.5
+# A change of the members is rarely alone: a node that restarts leaves and joins.
+_QUIET_S = 1.0
+_PAGE = 200
+_PER_S = 20_000
+# How long a node with due events in line keeps the other replicas from delivering them.
+_LINE_MS = 1_500
+
+
+class Resync:
+    """Runs until it is stopped."""
+
+    def __init__(self, holder: Holder, members: Members, messenger: Messenger, clock: Clock) -> None:
+        self.left = 0
+        """The number of copies that the present walk has not reached."""
+        self.sent = 0
+        """The number of copies that were sent because the other node lacked them."""
+        self.given_away = 0
+        self.started_at: int | None = None
+        """When the present walk began."""
+        self._holder = holder
+        self._members = members
+        self._messenger = messenger
+        self._clock = clock
+        self._synced: Roster | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="everbell-resync")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        self._synced = self._members.roster
+        lines = asyncio.get_running_loop().create_task(self._tell_lines())
+        try:
+            while True:
+                await asyncio.sleep(_TICK_S)
+                roster = self._members.roster
+                if roster is not self._synced:
+                    await asyncio.sleep(_QUIET_S)
+                    if roster is self._members.roster and await self.walk(None):
+                        self._synced = roster
+                elif self._messenger.behind:
+                    behind = set(self._messenger.behind)
+                    self._messenger.behind.clear()
+                    await self.walk(behind)
+        finally:
+            lines.cancel()
+
+    async def hand_over(self, timeout_s: float) -> bool:
+        """Give all copies to the members that stay. Returns False if that took too long or none can take them."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while any(True for _ in self._holder.store.live()):
+                    if self._members.me in self._members.roster.names:
+                        return False  # There is no other node.
+                    await self.walk(None)
+                    await asyncio.sleep(_TICK_S / 10)
+        except TimeoutError:
+            return False
+        return True
+
+    async def walk(self, only: Collection[str] | None) -> bool:
+        """Compare all copies with the other replicas, or with some of them. False: the members changed meanwhile."""
+        roster = self._members.roster
+        names = list(self._holder.store.copies)
+        self.started_at = self._clock.now()
+        try:
+            for start in range(0, len(names), _PAGE):
+                self.left = len(names) - start
+                if roster is not self._members.roster:
+                    return False
+                await self._page(names[start : start + _PAGE], only)
+                await asyncio.sleep(_PAGE / _PER_S)
+        finally:
+            self.left, self.started_at = 0, None
+        return True
+
+    async def _page(self, names: Sequence[CopyName], only: Collection[str] | None) -> None:
+        me = self._members.me
+        copies = [copy for name in names if (copy := self._holder.store.copies.get(name)) is not None]
+        by_member: defaultdict[str, list[Copy]] = defaultdict(list)
+        former: list[tuple[Copy, tuple[str, ...]]] = []
+        for copy in copies:
+            replicas = self._holder.replicas_of(copy)
+            if me not in replicas and copy.event is not None:
+                former.append((copy, replicas))
+            for name in replicas:
+                if name != me and (only is None or name in only or me not in replicas):
+                    by_member[name].append(copy)
+        confirmed = dict(
+            zip(by_member, await asyncio.gather(*(self._bring(*each) for each in by_member.items())), strict=True)
+        )
+        for copy, replicas in former:
+            if self._members.is_inside and all(copy.name in confirmed[name] for name in replicas):
+                await self._holder.forget(copy.name, copy)
+                self.given_away += 1
+
+    async def _bring(self, member: str, copies: Sequence[Copy]) -> set[CopyName]:
+        """Bring one member up to date. Returns the names of the copies that it has confirmed."""
+        names = [copy.name for copy in copies]
+        try:
+            wanted = await self._members.ask(member, CompareCopies(names, [copy.order for copy in copies]))
+            missing = [copies[index] for index in wanted]
+            lacks: set[CopyName] = set()
+            if missing:
+                results = await self._members.ask(member, HoldCopies([for_wire(copy) for copy in missing], False))
+                self.sent += len(missing)
+                lacks = {copy.name for copy, result in zip(missing, results, strict=True) if result == "full"}
+        except EverbellError:
+            self._messenger.behind[member] = None
+            return set()
+        return set(names) - lacks
+
+    async def _tell_lines(self) -> None:
+        """While due events wait in line here, keep the other replicas from delivering them as well."""
+        while True:
+            await asyncio.sleep(_TICK_S)
+            lines = self._holder.lines()
+            if not lines:
+                continue
+            note = NoteBusy(self._members.me, (), lines, self._clock.now() + _LINE_MS)
+            others = [name for name in self._members.roster.names if name != self._members.me]
+            await asyncio.gather(*(self._tell(name, note) for name in others))
+
+    async def _tell(self, name: str, note: NoteBusy) -> None:
+        with suppress(EverbellError):  # It is cut off or gone: then it may deliver the events, and shall.
+            await self._members.ask(name, note)

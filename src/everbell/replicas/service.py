@@ -1,0 +1,355 @@
+"""Events of replicas on one node: the holder, the coordinator and the resync, and the requests that they answer.
+
+Requests about stored events go on to the cluster's router. An id that Everbell made tells which of the two is meant. A
+client-given id may be either: the mode that the tenant's policy names is asked first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec.structs import replace
+
+from everbell.channels.port import Channel
+from everbell.clock import Clock
+from everbell.core.batch_item import BatchItem, ItemDone, ItemResult
+from everbell.core.cluster.view import ReplicasView
+from everbell.core.ids import is_made
+from everbell.core.replicas.copies import for_wire
+from everbell.core.replicas.ids import filter_in, is_replica_id, matches
+from everbell.core.request import Ask, Handler, Handlers, Request
+from everbell.core.retry import Outcome
+from everbell.core.spec import Draft
+from everbell.core.tenant import Tenants
+from everbell.engine.bulk import cancel_matching, redrive_matching
+from everbell.engine.engine import Engine
+from everbell.engine.notices import Notices
+from everbell.engine.quotas import Quotas
+from everbell.engine.replica_requests import (
+    AskHolder,
+    CompareCopies,
+    CopyName,
+    DropCopies,
+    HoldCopies,
+    LookForCopy,
+    NoteBusy,
+)
+from everbell.engine.request_routes import ByEventId
+from everbell.engine.requests import (
+    Amend,
+    ApplyItems,
+    Cancel,
+    CancelMatching,
+    CountEvents,
+    Find,
+    Get,
+    GetForecast,
+    RedriveMatching,
+    Replace,
+    Ring,
+    Schedule,
+    TryOut,
+)
+from everbell.engine.seen import DraftResult, Explained, Seen
+from everbell.engine.settings import EngineSettings
+from everbell.engine.view_requests import Explain
+from everbell.entropy import Entropy
+from everbell.errors import Conflict, EverbellError, InvalidInput, NotFound
+from everbell.links.packing import answer_packed
+from everbell.replicas.coordinator import Coordinator
+from everbell.replicas.holder import Holder
+from everbell.replicas.lent_channel import LentChannel
+from everbell.replicas.messenger import Messenger
+from everbell.replicas.port import Members
+from everbell.replicas.queries import Queries
+from everbell.replicas.resync import Resync
+from everbell.replicas.seeing import seen_of
+from everbell.replicas.store import CopyStore
+
+if TYPE_CHECKING:
+    from everbell.tracing import Tracing
+
+A = TypeVar("A")
+
+
+class Replicas:
+    """The copies of this node, and answers about all events of replicas in the cluster."""
+
+    def __init__(
+        self,
+        members: Members,
+        store: CopyStore,
+        messenger: Messenger,
+        holder: Holder,
+        tenants: Tenants,
+        clock: Clock,
+        entropy: Entropy,
+        stored: Ask,
+        *,
+        has_store: bool,
+    ) -> None:
+        self.store = store
+        self.holder = holder
+        self.members = members
+        self.resync = Resync(holder, members, messenger, clock)
+        self._messenger = messenger
+        self._tenants = tenants
+        self._clock = clock
+        self._stored = stored
+        self._has_store = has_store
+        quotas = Quotas(tenants, clock, store.counts, Notices(clock))
+        self._coordinator = Coordinator(members, store.hybrid, quotas, clock, entropy)
+        queries = Queries(members, holder, clock, stored)
+        self.peer_handlers: tuple[Handler, ...] = (
+            HoldCopies.by(holder.hold),
+            DropCopies.by(holder.drop),
+            NoteBusy.by(holder.note_busy),
+            CompareCopies.by(holder.compare),
+            AskHolder.by(lambda request: answer_packed(request.request, self._answer_user)),
+            LookForCopy.by(self._look),
+            *queries.peer_handlers(),
+        )
+        """The requests of other nodes."""
+        self._handlers = Handlers(
+            Schedule.by(self._schedule),
+            ApplyItems.by(self._apply),
+            Get.by(self._get),
+            Explain.by(self._explain),
+            Replace.by(self._replace),
+            ByEventId.by(self._by_event_id),
+            TryOut.by(self._try_out),
+            Find.by(queries.find),
+            CountEvents.by(queries.count),
+            GetForecast.by(queries.forecast),
+            CancelMatching.by(partial(cancel_matching, self.ask)),
+            RedriveMatching.by(partial(redrive_matching, self.ask, clock)),
+            otherwise=stored,
+        )
+
+    @classmethod
+    async def start(
+        cls,
+        members: Members,
+        channels: Mapping[str, Channel],
+        tenants: Tenants,
+        clock: Clock,
+        entropy: Entropy,
+        settings: EngineSettings,
+        cap_bytes: int,
+        stored: Ask,
+        on_broken: Callable[[BaseException], None],
+        tracing: Tracing | None = None,
+        *,
+        has_store: bool = True,
+    ) -> Replicas:
+        """Start to hold copies. `stored` answers requests about stored events, `channels` stay open after `stop`."""
+        messenger = Messenger(members, clock)
+        store = CopyStore(clock, members.me, cap_bytes, lambda news: messenger.tell(holder.replicas_of, news))
+        holder = Holder(store, members, messenger, clock)
+        lent = {scheme: LentChannel(channel) for scheme, channel in channels.items()}
+        holder.use(
+            await Engine.start(store, lent, tenants, clock, entropy, settings, on_broken, tracing=tracing, turns=holder)
+        )
+        return cls(members, store, messenger, holder, tenants, clock, entropy, stored, has_store=has_store)
+
+    @property
+    def engine(self) -> Engine:
+        return self.holder.engine
+
+    def ask(self, request: Request[A], /) -> Awaitable[A]:
+        """Answer a request about events, wherever they are held or stored."""
+        return self._handlers.ask(request)
+
+    def view(self) -> ReplicasView:
+        """The copies on this node, for people."""
+        holder, store, resync = self.holder, self.store, self.resync
+        started_at = resync.started_at
+        return ReplicasView(
+            held=store.pending + store.dead,
+            held_by_rank=holder.held_by_rank(),
+            started_by_rank=dict(sorted(holder.started_by_rank.items())),
+            duplicates=holder.duplicates,
+            tombstones=store.tombstones,
+            held_bytes=store.held_bytes,
+            cap_bytes=store.cap_bytes,
+            resync_left=resync.left,
+            resync_ms=0 if started_at is None else self._clock.now() - started_at,
+            resync_sent=resync.sent,
+            given_away=resync.given_away,
+            behind=tuple(self._messenger.behind),
+        )
+
+    async def stop(self, timeout_s: float) -> bool:
+        """Hand all copies over to the other members, and stop. False: some copies end with this node."""
+        await self.resync.stop()
+        handed_over = await self.resync.hand_over(timeout_s)
+        await self.engine.stop()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._messenger.stop()
+        except TimeoutError:
+            handed_over = False
+        return handed_over
+
+    async def _schedule(self, request: Schedule) -> Sequence[DraftResult]:
+        body = request.body
+        drafts = body if isinstance(body, (list, tuple)) else ()
+        held = [index for index, draft in enumerate(drafts) if draft.replicas is not None]
+        if not self._has_store and (len(held) < len(drafts) or not drafts):
+            raise InvalidInput("this server keeps no store: events need durability replicas", "durability")
+        if not held:
+            return await self._stored(request)
+        results: dict[int, DraftResult] = {}
+        left = [index for index in range(len(drafts)) if drafts[index].replicas is None]
+        asked = [self._coordinator.schedule(request.tenant, [drafts[index] for index in held])]
+        if left:
+            asked.append(self._schedule_stored(request.tenant, [drafts[index] for index in left]))
+        for places, answers in zip((held, left), await asyncio.gather(*asked), strict=False):
+            results.update(zip(places, answers, strict=True))
+        return [results[index] for index in range(len(drafts))]
+
+    async def _schedule_stored(self, tenant: str, drafts: list[Draft]) -> list[DraftResult]:
+        try:
+            return list(await self._stored(Schedule(tenant, drafts)))
+        except EverbellError as failed:
+            return [failed.as_value()] * len(drafts)
+
+    async def _apply(self, request: ApplyItems) -> Sequence[ItemResult]:
+        """Items about events of replicas are done one after the other; all others go on together."""
+        tenant, items = request.tenant, request.items
+        usual = self._tenants.policy(tenant).durability == "replicas"
+        held = [
+            index
+            for index, item in enumerate(items)
+            if (is_replica_id(item.id or "") or usual if item.draft is None else item.draft.replicas is not None)
+        ]
+        left = [index for index in range(len(items)) if index not in set(held)]
+        if left and not self._has_store:
+            raise InvalidInput("this server keeps no store: events need durability replicas", "durability")
+        results: dict[int, ItemResult] = {}
+        if left:
+            stored = await self._stored(ApplyItems(tenant, [items[index] for index in left]))
+            results.update(zip(left, stored, strict=True))
+        for index in held:
+            try:
+                results[index] = await self._apply_one(tenant, items[index])
+            except EverbellError as failed:
+                results[index] = failed.as_value()
+        return [results[index] for index in range(len(items))]
+
+    async def _apply_one(self, tenant: str, item: BatchItem) -> ItemResult:
+        if item.draft is None:
+            assert item.id is not None, "only a new event comes without an id"
+            try:
+                await self.ask(Cancel(tenant, item.id))
+            except NotFound:
+                return ItemDone(item.id, "unknown")
+            return ItemDone(item.id, "cancelled")
+        if item.mode == "put" and item.id is not None:
+            seen = await self._coordinator.replace(Replace(tenant, item.id, item.draft, None))
+            return ItemDone(item.id, "created" if seen.created else "replaced")
+        (made,) = await self._coordinator.schedule(tenant, [item.draft])
+        if isinstance(made, EverbellError):
+            return made
+        return ItemDone(made if isinstance(made, str) else made.event.id, "created")
+
+    async def _by_event_id(self, request: ByEventId[A]) -> A:
+        ask = self._coordinator.ask
+        return await self._where(request, request, lambda: ask(request.tenant, request.id, request))
+
+    async def _get(self, request: Get) -> Seen:
+        return await self._where(request, request, lambda: self._coordinator.get(request.tenant, request.id))
+
+    async def _explain(self, request: Explain) -> Explained:
+        async def ask_holders() -> Explained:
+            seen = await self._coordinator.get(request.tenant, request.id)
+            if seen.live is None:
+                return Explained(seen, None)
+            explained = await self._coordinator.ask(request.tenant, request.id, request)
+            return Explained(seen, explained.why)
+
+        return await self._where(request, request, ask_holders)
+
+    async def _try_out(self, request: TryOut) -> Outcome:
+        ask = self._coordinator.ask
+        return await self._where(request, request, lambda: ask(request.tenant, request.id, request))
+
+    async def _replace(self, request: Replace) -> Seen:
+        is_held = is_replica_id(request.id) or request.draft.replicas is not None
+        if is_made(request.id) or not is_held:
+            return await self._stored(request)
+        return await self._coordinator.replace(request)
+
+    async def _where(
+        self, event: ByEventId[Any] | TryOut, request: Request[A], ask_holders: Callable[[], Awaitable[A]]
+    ) -> A:
+        """Ask the mode that the id names. For a client-given id: the tenant's usual mode, then the other one."""
+        if is_replica_id(event.id):
+            return await ask_holders()
+        if is_made(event.id):
+            return await self._stored(request)
+
+        def ask_owner() -> Awaitable[A]:
+            return self._stored(request)
+
+        first, second = ask_owner, ask_holders
+        if self._tenants.policy(event.tenant).durability == "replicas":
+            first, second = ask_holders, ask_owner
+        try:
+            return await first()
+        except NotFound as unknown:
+            try:
+                return await second()
+            except NotFound:
+                raise unknown from None
+
+    # For other nodes
+
+    async def _look(self, request: LookForCopy) -> Seen | None:
+        copy = self.store.copies.get((request.tenant, request.id))
+        if copy is None:
+            return None
+        is_delivering = copy.event is not None and self.holder.is_in_flight(copy.event)
+        return seen_of(for_wire(copy), (self.members.me,), is_delivering=is_delivering)
+
+    async def _answer_user(self, request: Request[Any]) -> Any:
+        """Make a change that a user asks for, send it to the other replicas, and report which of them have it."""
+        assert isinstance(request, (ByEventId, TryOut)), "only requests about one event are passed on"
+        name: CopyName = request.tenant, request.id
+        copy = self.store.copies.get(name)
+        if copy is None:
+            raise NotFound(f"this node holds no event {request.id!r}")
+        if isinstance(request, (TryOut, Explain)):
+            return await self.engine.ask(request)
+        if copy.event is None:
+            assert copy.record is not None, "a copy has an event, or the record of its end"
+            raise Conflict(f"the event is already {copy.record.status}")
+        if isinstance(request, Amend) and str(request.amendment.to).startswith("queue:"):
+            raise InvalidInput("events for queues need durability store: a lease needs one owner", "to")
+        if isinstance(request, (Amend, Replace, Ring)) and self.holder.is_busy_elsewhere(copy):
+            raise Conflict("the event is being delivered at this moment; try again when the attempt is over")
+        seen = await self.engine.ask(request)
+        holders = await self._spread(name)
+        return replace(seen, holders=holders, replicas=copy.replication.count)
+
+    async def _spread(self, name: CopyName) -> tuple[str, ...]:
+        """Send a changed copy to all replicas, and to former ones that the id names. Returns the nodes that have it."""
+        copy = self.store.copies[name]
+        me, replicas, bits = self.members.me, self.holder.replicas_of(copy), filter_in(name[1])
+        former = [each for each in self.members.roster.names if bits is not None and matches(bits, each)]
+        others = [each for each in dict.fromkeys((*replicas, *former)) if each != me]
+        hold = HoldCopies([for_wire(copy)], False)
+
+        async def ask(other: str) -> bool:
+            try:
+                return list(await self.members.ask(other, hold)) == ["held"]
+            except EverbellError:
+                self._messenger.behind[other] = None
+                return False
+
+        answers = await asyncio.gather(*map(ask, others))
+        have = {other for other, has in zip(others, answers, strict=True) if has} | {me}
+        return tuple(each for each in replicas if each in have) or (me,)

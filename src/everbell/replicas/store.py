@@ -1,0 +1,188 @@
+"""The copies that this node holds: a store in memory for the engine, which also knows the version of each copy.
+
+The engine stores the outcome of every attempt here, as in any store. Each such change makes a later copy of the event,
+and `on_news` sends it to the other replicas. Changes that come from another replica are announced with `expect` before
+the engine stores them; they become that replica's copy, and are not sent on.
+
+All memory is counted: live events against the cap, ends (tombstones and history) against a cap of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from everbell.clock import Clock
+from everbell.core.event import Event
+from everbell.core.replicas.copies import Copy, HybridClock, merge
+from everbell.core.replication import Replication
+from everbell.core.time import HOUR_MS
+from everbell.engine.replica_requests import CopyName
+from everbell.stores.memory.store import MemoryStore
+from everbell.stores.port import Add, Change, Finish, Move, Refusal
+from everbell.stores.rows import DEAD, ENDED, PENDING
+
+COPY_BYTES = 1_200
+"""About the cost of a copy in memory, without its payload: the event, its version, and its places in the lists."""
+ENDS_MAX = 50_000
+"""The number of ends (tombstones, and records of occurrences) that a node keeps; then the oldest are forgotten."""
+_PARTITIONS = 64
+_RecordName = tuple[int, str, str, int]
+
+
+class CopyStore(MemoryStore):
+    """A `Store` of the copies on this node."""
+
+    row_maker = None  # type: ignore[assignment]  # Prepared rows have no version.
+
+    def __init__(self, clock: Clock, node: str, cap_bytes: int, on_news: Callable[[list[Copy]], None]) -> None:
+        super().__init__(_PARTITIONS)
+        self.copies: dict[CopyName, Copy] = {}
+        """All copies, tombstones included."""
+        self.held_bytes = 0
+        self.cap_bytes = cap_bytes
+        self.tombstones = 0
+        self.hybrid = HybridClock(node)
+        self._node = node
+        self._clock = clock
+        self._on_news = on_news
+        self._expected: dict[CopyName, Copy | None] = {}
+        # The ends in the order in which they came, with the time until which each is kept.
+        self._ends: dict[_RecordName, int] = {}
+
+    def expect(self, name: CopyName, copy: Copy | None) -> None:
+        """The next change of this event comes from another replica, whose copy is given. None: it is dropped here."""
+        self._expected[name] = copy
+
+    def expect_no_more(self, name: CopyName) -> None:
+        """The announced change was refused."""
+        self._expected.pop(name, None)
+
+    def has_room(self, payload_bytes: int) -> bool:
+        """Whether another event of a user fits below the cap."""
+        return self.held_bytes + COPY_BYTES + payload_bytes <= self.cap_bytes
+
+    async def apply(self, changes: Sequence[Change], epochs: Mapping[int, int]) -> Mapping[int, Refusal]:
+        refused = await super().apply(changes, epochs)
+        news: list[Copy] = []
+        for index, change in enumerate(changes):
+            if index in refused or not isinstance(change, (Add, Move, Finish)):
+                continue
+            name = _name_of(change)
+            if name not in self._expected:
+                copy = self._own_copy(change, changes[index + 1 :])
+                self._keep(name, change, copy)
+                if not _is_by_user(change):  # The coordinator sends changes of users, and waits for the answers.
+                    news.append(copy)
+                continue
+            expected = self._expected.pop(name)
+            if expected is None:
+                self._erase(name, change)
+            else:
+                self._keep(name, change, expected)
+        if news:
+            self._on_news(news)
+        return refused
+
+    def _own_copy(self, change: Add | Move | Finish, later: Sequence[Change]) -> Copy:
+        """The copy after a change that this node made."""
+        touched = self.hybrid.stamp(self._clock.now())
+        if isinstance(change, Add):
+            # A dead letter or a detached occurrence. It is stored together with the change that it follows from.
+            parents = (self.copies.get(_name_of(each)) for each in later if isinstance(each, (Move, Finish)))
+            parent = next((copy for copy in parents if copy is not None), None)
+            replication = Replication() if parent is None else parent.replication
+            return Copy(change.event, None, replication, stamp=touched, touched=touched)
+        before = self.copies[_name_of(change)]
+        version, stamp = (before.version + 1, touched) if _is_by_user(change) else (before.version, before.stamp)
+        if isinstance(change, Move):
+            return replace(before, event=change.after, version=version, stamp=stamp, touched=touched)
+        return Copy(change.following, change.record, before.replication, version, stamp, touched, self._node)
+
+    def _keep(self, name: CopyName, change: Add | Move | Finish, copy: Copy) -> None:
+        """Hold a copy in the place of the earlier one. Its event is the one that the engine has stored."""
+        event = _event_after(change)
+        copy = replace(copy, event=event)
+        before = self.copies.get(name)
+        self.held_bytes += _cost(copy) - (0 if before is None else _cost(before))
+        self.tombstones += (copy.event is None) - (before is not None and before.event is None)
+        self.copies[name] = copy
+        self.hybrid.see(copy.stamp)
+        self.hybrid.see(copy.touched)
+        if isinstance(change, Finish):
+            occurrence = 0 if change.following is None else change.record.occurrence
+            self._ends[change.keep_until_at // HOUR_MS, *name, occurrence] = change.keep_until_at
+            self._forget_ends()
+
+    def put_tombstone(self, copy: Copy) -> None:
+        """Remember the end of an event that this node did not hold, so that a late copy does not bring it back."""
+        before = self.copies.get(copy.name)
+        if before is None or (before.event is None and merge(before, copy) is copy):
+            self.tombstones += before is None
+            self.held_bytes += 0 if before is not None else _cost(copy)
+            self.copies[copy.name] = copy
+            self.hybrid.see(copy.touched)
+            self._ends.setdefault((0, *copy.name, 0), self._clock.now() + HOUR_MS)
+            self._forget_ends()
+
+    def reopen(self, event: Event) -> None:
+        """Let an event be added whose end is recorded here: a user changed it on the other side of a split."""
+        self._shelves.drop_index(event)
+
+    def _erase(self, name: CopyName, change: Change) -> None:
+        """Forget an event without a trace: other nodes hold it, or it was never acknowledged."""
+        assert isinstance(change, Finish), "a copy is dropped by its end"
+        self._shelves.forget_one((change.keep_until_at // HOUR_MS, *name, 0))
+        self._shelves.counts[name[0]][ENDED[change.record.status]] -= 1
+        before = self.copies.pop(name)
+        self.held_bytes -= _cost(before)
+
+    async def sweep(self, now: int, limit: int) -> int:
+        self._forget_ends()
+        return 0
+
+    def _forget_ends(self) -> None:
+        """Forget ends that are too old, and the oldest if there are too many."""
+        now = self._clock.now()
+        while self._ends:
+            name, until_at = next(iter(self._ends.items()))
+            if until_at > now and len(self._ends) <= ENDS_MAX:
+                return
+            del self._ends[name]
+            self._shelves.forget_one(name)
+            copy = self.copies.get(name[1:3])
+            if name[3] == 0 and copy is not None and copy.event is None:
+                del self.copies[name[1:3]]
+                self.tombstones -= 1
+                self.held_bytes -= _cost(copy)
+
+    def live(self) -> Iterator[Copy]:
+        return (copy for copy in self.copies.values() if copy.event is not None)
+
+    @property
+    def pending(self) -> int:
+        return sum(tally[PENDING] for tally in self._shelves.counts.values())
+
+    @property
+    def dead(self) -> int:
+        return sum(tally[DEAD] for tally in self._shelves.counts.values())
+
+
+def _name_of(change: Add | Move | Finish) -> CopyName:
+    event = change.event if isinstance(change, Add) else change.before
+    return event.tenant, event.id
+
+
+def _event_after(change: Add | Move | Finish) -> Event | None:
+    if isinstance(change, Add):
+        return change.event
+    return change.after if isinstance(change, Move) else change.following
+
+
+def _is_by_user(change: Add | Move | Finish) -> bool:
+    return not isinstance(change, Add) and change.guarded
+
+
+def _cost(copy: Copy) -> int:
+    return COPY_BYTES + len(copy.event.payload) if copy.event is not None else COPY_BYTES // 2

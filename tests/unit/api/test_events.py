@@ -332,7 +332,8 @@ def test_ringing_and_trying() -> None:
         await caller.schedule(id="one", to="handler:work")
         trial = await caller.call("POST", f"{EVENTS}/one/deliver?dry_run=true")
         assert trial.status == 200
-        assert trial.json == {"outcome": {"result": "failed", "reason": "ValueError: not yet"}}
+        outcome = trial.json["outcome"]
+        assert (outcome["result"], outcome["reason"].partition(" [")[0]) == ("failed", "ValueError: not yet")
         assert (await caller.call("GET", f"{EVENTS}/one")).json["attempt_count"] == 0
         rung = await caller.call("POST", f"{EVENTS}/one/deliver")
         assert (rung.status, rung.json["next_attempt_at"]) == (200, "2026-01-01T00:00:00.000Z")

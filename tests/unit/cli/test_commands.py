@@ -103,7 +103,7 @@ def test_schedule_sends_everything(play: Any) -> None:
 
 def test_schedule_says_it_in_json(play: Any) -> None:
     played = play(["schedule", "1", "--at", "2126-11-20T10:00:00Z", "--json"], Answer(201, SCHEDULED))
-    assert played.documents == [SCHEDULED]
+    assert played.documents == [SCHEDULED | {"created": True}]
     assert played.asked[0].json == {"payload": 1, "at": "2126-11-20T10:00:00Z"}
 
 

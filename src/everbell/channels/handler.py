@@ -87,7 +87,9 @@ def reason_of(error: BaseException) -> str:
 def _end_of_traceback(error: BaseException) -> str:
     """The last lines of the handler's own code, the innermost last: ` [mail.py:12 in send, smtp.py:7 in connect]`."""
     frames = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__)]
-    own = [(code, line) for code, line in frames if not code.co_filename.startswith(_PACKAGE)][-_FRAMES:]
+    # A plain function runs below `call_in_thread`: the frames before that are those of the thread.
+    last = max((at for at, (code, _) in enumerate(frames) if code is call_in_thread.__code__), default=-1)
+    own = [(code, line) for code, line in frames[last + 1 :] if not code.co_filename.startswith(_PACKAGE)][-_FRAMES:]
     places = ", ".join(f"{basename(code.co_filename)}:{line} in {code.co_name}" for code, line in own)
     return f" [{places}]" if places else ""
 

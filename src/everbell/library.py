@@ -8,7 +8,7 @@ one line.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from os import getpid
 from socket import gethostname
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -24,7 +24,6 @@ from everbell.client.task import Task, TaskOptions, TaskScope
 from everbell.client.task_maker import TaskMaker
 from everbell.clock import Clock, SystemClock
 from everbell.cluster.cluster import Cluster, Meeting
-from everbell.cluster.members import ClusterMembers
 from everbell.cluster.pauses import ClusterPauses, LoneDocuments
 from everbell.cluster.policies import ClusterPolicies
 from everbell.cluster.settings import ClusterSettings
@@ -41,7 +40,6 @@ from everbell.http.message import HttpRequest
 from everbell.logs.url import open_log
 from everbell.node.metrics import render
 from everbell.node.settings import ONE_PROCESS
-from everbell.replicas.service import Replicas
 from everbell.stores.port import Store
 from everbell.stores.url import open_store
 
@@ -52,7 +50,6 @@ AnyHandler = TypeVar("AnyHandler", bound=HandlerFunction)
 T = TypeVar("T")
 
 DEFAULT_STORE = "rocksdb:./everbell-data"
-_REPLICA_BYTES = 256 * 1024 * 1024
 
 
 class Everbell(AsyncClient, TaskMaker):
@@ -88,7 +85,6 @@ class Everbell(AsyncClient, TaskMaker):
         self._entropy = entropy or SystemEntropy()
         self._scope = TaskScope(lambda: self, self._clock, self.hooks)
         self._handlers = HandlerChannel()
-        self._channels: Mapping[str, Channel] = {}
         self._engine: Engine | None = None
         self._cluster: Cluster | None = None
         self._halted: BaseException | None = None
@@ -128,10 +124,9 @@ class Everbell(AsyncClient, TaskMaker):
         is_node = isinstance(self._store, str)
         wanted = self._traces_to
         self._tracing = _open_tracing(wanted, self._node) if isinstance(wanted, str) else wanted
-        self._channels = {**self._ways_out(), "handler": self._handlers}
         self._engine = engine = await Engine.start(
             store,
-            self._channels,
+            {**self._ways_out(), "handler": self._handlers},
             self._tenants,
             self._clock,
             self._entropy,
@@ -153,7 +148,6 @@ class Everbell(AsyncClient, TaskMaker):
             policies=None if self._cluster is None else ClusterPolicies(self._cluster.node.player, self._cluster.write),
             pauses=True,
             allows_handlers=True,
-            replicas=self._cluster is not None,
         )
 
     async def close(self) -> None:
@@ -192,22 +186,6 @@ class Everbell(AsyncClient, TaskMaker):
             ClusterSettings(name="everbell" if alone else self._node),
             self._halt,
             meeting=None if alone else Meeting(),
-            hold=self._hold,
-        )
-
-    def _hold(self, members: ClusterMembers, stored: Ask) -> Awaitable[Replicas]:
-        """Start to hold events of replicas."""
-        return Replicas.start(
-            members,
-            self._channels,
-            self._tenants,
-            self._clock,
-            self._entropy,
-            self._settings or EngineSettings(),
-            _REPLICA_BYTES,
-            stored,
-            lambda broken: None,
-            self._tracing,
         )
 
     def _broke(self, reason: BaseException) -> None:

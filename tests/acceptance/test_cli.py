@@ -73,7 +73,7 @@ def test_a_file_of_events(everbell: CommandLine, tmp_path: Path) -> None:
 
 def test_events_from_standard_input(everbell: CommandLine) -> None:
     done = everbell("schedule", "-", "--lines", "--json", stdin='{"id": "in-1", "in": "1h", "to": "queue:in"}\n')
-    assert done.documents == [{"line": 1, "id": "in-1"}]
+    assert done.documents == [{"line": 1, "id": "in-1", "status": "created"}]
 
 
 def test_dead_events_can_be_redriven(everbell: CommandLine, server: ServerProcess) -> None:

@@ -100,9 +100,8 @@ class Api:
         audit: AuditLog | None = None,
         allows_handlers: bool = False,
         kafka: Collection[str] = frozenset(),
-        replicas: bool = True,
     ) -> None:
-        edge = Edge(tenants, clock, allows_handlers=allows_handlers, kafka=kafka, allows_replicas=replicas)
+        edge = Edge(tenants, clock, allows_handlers=allows_handlers, kafka=kafka)
         resources: tuple[Resource | None, ...] = (
             EventsApi(ask, edge),
             RecurrenceApi(ask, edge),

@@ -52,6 +52,7 @@ class Router:
         self._engine = engine
         self._peers = peers
         self._turn = 0
+        self._older: set[str] = set()  # The nodes that cannot explain events.
         self._handlers = Handlers(
             Schedule.by(self._schedule),
             Allot.by(self._allot),
@@ -173,10 +174,18 @@ class Router:
         owner = "" if live is None else _owner(self._node.value, live.partition)
         if owner in ("", self._node.me):
             return explained
-        try:
-            return await (await self._reach(owner))(request)
-        except (Overloaded, OutcomeUnknown):
-            return Explained(await self._get(Get(request.tenant, request.id)), explained.why)
+        if owner not in self._older:
+            try:
+                return await (await self._reach(owner))(request)
+            except (Overloaded, OutcomeUnknown):
+                pass
+            except EverbellError as failed:
+                # A node of an older version reports an unexpected failure, which has no class of its own. It also logs
+                # an error, so it is asked once.
+                if type(failed) is not EverbellError:
+                    raise
+                self._older.add(owner)
+        return Explained(await self._get(Get(request.tenant, request.id)), explained.why)
 
     async def _by_event_id(self, request: ByEventId[A]) -> A:
         return await self._at_partition(lambda: self._partition_of(request), request)

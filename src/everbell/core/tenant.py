@@ -126,10 +126,18 @@ class Tenants:
     """
 
     def __init__(
-        self, default: Tenant | None = None, named: tuple[Tenant, ...] = (), *, are_required: bool = False
+        self,
+        default: Tenant | None = None,
+        named: tuple[Tenant, ...] = (),
+        *,
+        are_required: bool = False,
+        may_replicate: bool = False,
     ) -> None:
-        """With `are_required`, only tenants with a policy of their own may schedule events."""
+        """With `are_required`, only tenants with a policy of their own may schedule events. With `may_replicate`, their
+        events may be held by replicas.
+        """
         self.are_required = are_required
+        self.may_replicate = may_replicate
         self.default = default = default or Tenant()
         self.named = named
         self.live_timeout_ms = 0

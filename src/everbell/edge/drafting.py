@@ -36,13 +36,12 @@ class Edge:
         *,
         allows_handlers: bool,
         kafka: Collection[str] = frozenset(),
-        allows_replicas: bool = True,
     ) -> None:
         self.policy = tenants.registered
         self._policy_of_known = tenants.policy
         self.now = clock.now
         self._allows_handlers = allows_handlers
-        self._allows_replicas = allows_replicas
+        self._allows_replicas = tenants.may_replicate
         self._kafka = kafka
         self._check_target = lru_cache(maxsize=10_000)(self._check_reachable)
 
@@ -75,7 +74,7 @@ class Edge:
 
     def _check_replicas(self, checked: Draft, policy: Tenant) -> None:
         if not self._allows_replicas:
-            raise InvalidInput("replicas needs a cluster, and this Everbell has a store of its own", "durability")
+            raise InvalidInput("this server holds no replicas: start every node with --replica-memory", "durability")
         if checked.to.startswith("queue:"):
             raise InvalidInput("events for queues need durability store: a lease needs one owner", "to")
         if (policy.dead_letter_to or "").startswith("queue:"):

@@ -66,7 +66,12 @@ class Gateway:
         keys = KeysCopy(link)
         await keys.fetch()
         tls = server_tls(plan.tls)
-        tenants = Tenants(plan.default, plan.tenants, are_required=plan.tenants_are_required)
+        tenants = Tenants(
+            plan.default,
+            plan.tenants,
+            are_required=plan.tenants_are_required,
+            may_replicate=plan.tenants_may_replicate,
+        )
         policies = PoliciesCopy(link, PolicyFollower(tenants).follow)
         await policies.fetch()
         engine = GatewayEngine(link, clock, SystemEntropy())

@@ -58,6 +58,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     default: Tenant
     tenants: tuple[Tenant, ...]
     tenants_are_required: bool
+    tenants_may_replicate: bool
     kafka: KafkaSettings
     outboxes: tuple[OutboxAddress, ...] = ()
 
@@ -174,6 +175,7 @@ class Gateways:
             settings.tenants.default,
             settings.tenants.named,
             settings.tenants.are_required,
+            settings.tenants.may_replicate,
             settings.kafka,
             settings.outboxes,
         )

@@ -202,7 +202,7 @@ class Node:
                 self._halt,
                 meeting=self._meeting,
                 http_url=url,
-                hold=hold,
+                hold=hold if self._settings.replica_bytes else None,
             )
         )
         stopping = asyncio.ensure_future(self._stop.wait())

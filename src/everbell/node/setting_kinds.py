@@ -77,6 +77,10 @@ def read_networks(text: str) -> tuple[Network, ...]:
         raise InvalidInput(f"{wrong}; write networks such as 10.0.0.0/8,192.168.7.0/24") from None
 
 
+REPLICA_BYTES = 256 * 1024 * 1024
+"""The memory for events of replicas where there is no store."""
+
+
 def read_size(text: str) -> int:
     """A number of bytes."""
     return parse_size(text, "size")
@@ -129,3 +133,9 @@ def read_lease(text: str) -> int:
     if not 500 <= lease_ms <= 60_000:
         raise InvalidInput(f"{text!r} is not a time from 500ms to 60s")
     return lease_ms
+
+
+def joined_text(value: object, separator: str) -> str:
+    if isinstance(value, list):
+        return separator.join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

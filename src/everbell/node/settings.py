@@ -35,8 +35,10 @@ from everbell.kafka.settings import (
 )
 from everbell.log_lines import LogFormat
 from everbell.node.setting_kinds import (
+    REPLICA_BYTES,
     Setting,
     is_loopback,
+    joined_text,
     number_reader,
     one_of_reader,
     read_advertised,
@@ -76,7 +78,9 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("gateways", "0", number_reader(0, 64), "processes before the engine that take in HTTP and Kafka", "N"),
     Setting("memory", "128MiB", read_size, "what events in memory may take", "SIZE"),
-    Setting("replica_memory", "256MiB", read_size, "what events of replicas may take in memory on this node", "SIZE"),
+    Setting(
+        "replica_memory", "0", read_size, "what events of replicas may take; 0: none, or 256MiB without a store", "SIZE"
+    ),
     Setting("lookahead", "5s", read_duration, "how far ahead events are loaded", "TIME"),
     Setting("in_flight", "4096", number_reader(1, 1_000_000), "attempts under way at a time, over all targets", "N"),
     Setting("drain", "10s", read_duration, "how long a stop waits for attempts", "TIME"),
@@ -238,13 +242,15 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | N
     _refuse_a_lonely_store(values["store"], values["log"])
     has_store = values["store"] != "replicas:"
     base = {} if has_store else {"durability": "replicas"}  # Fields of policies that differ from the usual defaults.
-    tenants = _tenants(document, file, base, are_required=values["require_tenants"])
+    replica_bytes = values["replica_memory"] or (0 if has_store else REPLICA_BYTES)  # 0: this node holds none.
+    kinds = {"are_required": values["require_tenants"], "may_replicate": replica_bytes > 0}
+    tenants = _tenants(document, file, base, kinds)
     peers_host, peers_port = values["peers_listen"]
     return Settings(
         store=values["store"],
         log=values["log"] or (values["store"] if has_store else "memory:"),
         has_store=has_store,
-        replica_bytes=values["replica_memory"],
+        replica_bytes=replica_bytes,
         cluster=ClusterSettings(
             name=values["node"] or gethostname(),
             zone=values["zone"],
@@ -333,19 +339,13 @@ def _value(
     elif setting.variable in environment:
         text, origin = environment[setting.variable], setting.variable
     elif setting.name in document:
-        text, origin = _text(document[setting.name], setting.separator), f"{setting.name} in {file}"
+        text, origin = joined_text(document[setting.name], setting.separator), f"{setting.name} in {file}"
     else:
         text, origin = setting.default, setting.flag
     try:
         return setting.read(text)
     except InvalidInput as wrong:
         raise SettingsError(f"{origin}: {wrong.reason}") from None
-
-
-def _text(value: object, separator: str) -> str:
-    if isinstance(value, list):
-        return separator.join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _read_file(file: str) -> dict[str, Any]:
@@ -369,12 +369,12 @@ def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
             raise SettingsError(f"there is no setting for the variable {name}{_hint(name, known)}")
 
 
-def _tenants(document: Mapping[str, Any], file: str | None, base: Mapping[str, Any], *, are_required: bool) -> Tenants:
+def _tenants(document: Mapping[str, Any], file: str | None, base: Mapping[str, Any], kinds: Any) -> Tenants:
     named = []
     default = _tenant("default", document.get("defaults", {}), base, f"{file}: defaults")
     for name, table in document.get("tenants", {}).items():
         named.append(_tenant(name, table, merged(base, document.get("defaults", {})), f"{file}: tenants.{name}"))
-    return Tenants(default, tuple(named), are_required=are_required)
+    return Tenants(default, tuple(named), **kinds)
 
 
 def _tenant(name: str, table: object, defaults: Mapping[str, Any], where: str) -> Any:

@@ -34,7 +34,7 @@ QUICK = "--lease", "2s"
 CALM = "--lease", "10s"
 """A node that stops cleanly releases its lease at once, and a busy machine must not make a node lose its lease."""
 # A take-over waits for the longest timeout of a request before it retries deliveries of the dead node.
-PATIENT = "[defaults]\ntimeout = '1s'\n"
+PATIENT = "[defaults]\ntimeout = '3s'\n"
 
 BETWEEN = 150
 """The number of events between two steps of the upgrade."""

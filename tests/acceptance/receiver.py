@@ -149,6 +149,10 @@ class Receiver:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            # A connection that was being accepted while the others were hung up is known only now.
+            await asyncio.sleep(0)
+            await self._close()
+            await asyncio.sleep(0)
 
         asyncio.run_coroutine_threadsafe(end(), self.loop).result(30)
         self.loop.call_soon_threadsafe(self.loop.stop)

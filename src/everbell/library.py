@@ -86,6 +86,7 @@ class Everbell(AsyncClient, TaskMaker):
         self._scope = TaskScope(lambda: self, self._clock, self.hooks)
         self._handlers = HandlerChannel()
         self._engine: Engine | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._cluster: Cluster | None = None
         self._halted: BaseException | None = None
         self._api: Api | None = None
@@ -96,7 +97,7 @@ class Everbell(AsyncClient, TaskMaker):
         group_of(f"handler:{name}")
 
         def register(handler: AnyHandler) -> AnyHandler:
-            self._handlers.register(name, self.hooks.wrapped(handler) if self.hooks else handler)
+            self._register(name, self.hooks.wrapped(handler) if self.hooks else handler)
             return handler
 
         return register
@@ -108,14 +109,21 @@ class Everbell(AsyncClient, TaskMaker):
             raise InvalidInput("tasks of the library run in this process, and have no queue", "queue")
         group_of(f"handler:{name}")
         task: Task[Any] = Task(function, name, f"handler:{name}", options, self._scope)
-        self._handlers.register(name, task.handler)
+        self._register(name, task.handler)
         return task
 
+    def _register(self, name: str, handler: HandlerFunction) -> None:
+        self._handlers.register(name, handler)
+        if self._engine is not None and self._loop is not None:
+            # A decorator may run in a thread, such as in a module that is imported late.
+            self._loop.call_soon_threadsafe(self._engine.pauses.look_for_handlers)
+
     async def start(self) -> None:
-        """Open the store and start. Due events ring immediately, so register handlers before."""
+        """Open the store and start. Due events ring immediately; those for a handler wait until it is registered."""
         if self._engine is not None:
             raise EverbellError("this Everbell has been started")
         self._halted = None
+        self._loop = asyncio.get_running_loop()
         store = (
             open_store(self._store, relaxed=self._tenants.is_relaxed, level=self._tenants.level)
             if isinstance(self._store, str)

@@ -140,10 +140,14 @@ def _later(event: Event, seen: Situation) -> Why:
     reason = event.attempts[-1].reason if event.attempts else None
     number = event.attempt_count + 1
     if seen.lacks_handler:
-        sentence = f"The program that owns it has no handler for {event.to}. Attempt {number} starts at {until}."
+        sentence = f"{_no_handler(event.to)} Attempt {number} is due at {until}."
         return Why("no-handler", sentence, until=until, target=event.to, reason=reason, attempt=number)
     sentence = f"Attempt {event.attempt_count} failed{_because(reason)}. Attempt {number} starts at {until}."
     return Why("retrying", sentence, until=until, reason=reason, attempt=number)
+
+
+def _no_handler(target: str) -> str:
+    return f"It waits for {target}: the program that owns it has no handler of that name. It goes on when it has one."
 
 
 def _held_up(event: Event, seen: Situation) -> Why | None:
@@ -151,7 +155,7 @@ def _held_up(event: Event, seen: Situation) -> Why | None:
     if seen.pause is not None:
         return _paused(seen.pause)
     if seen.lacks_handler:
-        return Why("no-handler", f"The program that owns it has no handler for {event.to}.", target=event.to)
+        return Why("no-handler", _no_handler(event.to), target=event.to)
     if seen.store_trouble is not None:
         sentence = f"It is due, but the store cannot be used{_because(seen.store_trouble)}."
         return Why("store-away", sentence, reason=seen.store_trouble)

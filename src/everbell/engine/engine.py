@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable, Collection, Container, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from everbell.channels.nowhere import NowhereChannel
 from everbell.channels.port import Channel
 from everbell.channels.queue import QueueChannel
 from everbell.clock import Clock
@@ -27,6 +26,7 @@ from everbell.core.request import Handlers, Request
 from everbell.core.tenant import Tenants
 from everbell.engine.adoption import Adoption
 from everbell.engine.agenda import Agenda
+from everbell.engine.channel_table import ChannelTable
 from everbell.engine.dispatcher import AttemptListeners, Dispatcher
 from everbell.engine.entry import Entry, Phase, until_settled
 from everbell.engine.explainer import Explainer
@@ -47,7 +47,6 @@ from everbell.engine.request_routes import EngineRequest
 from everbell.engine.settings import EngineSettings
 from everbell.engine.silent_attempts import SilentAttempts
 from everbell.engine.supervisor import Supervisor
-from everbell.engine.traced_channel import TracedChannel
 from everbell.engine.turns import Turns, postpone
 from everbell.engine.upkeep import Upkeep
 from everbell.engine.working_set import MemoryListeners, WorkingSet
@@ -88,11 +87,8 @@ class Engine:
         self._clock = clock
         self._supervisor = supervisor = Supervisor(self._broke)
         queues = QueueChannel(clock, entropy, supervisor)
-        self._channels: dict[str, Channel] = {**channels, "queue": queues}
-        if tracing is not None:
-            self._channels = {scheme: TracedChannel(each, tracing, clock) for scheme, each in self._channels.items()}
+        self._channels = ChannelTable({**channels, "queue": queues}, clock, tracing)
         self._queues = queues
-        self._nowhere = NowhereChannel()
         self._settings = settings
         self._on_broken = on_broken
         self._partitions = partitions = [Partition(index) for index in range(store.partitions)]
@@ -118,7 +114,15 @@ class Engine:
             writer.wake, lambda run_at: self._upkeep.tick_for(run_at), lambda: self.pauses.trim_soon()
         )
         self.memory = memory = WorkingSet(
-            partitions, budget, self._agenda, self.dispatcher, tenants, self._channel_for, self._near_at, listeners
+            partitions,
+            budget,
+            self._agenda,
+            self.dispatcher,
+            tenants,
+            self._channels.channel_of,
+            self._near_at,
+            listeners,
+            self._channels.lacks_handler,
         )
         self._lanes = Lanes(store, clock, writer, self.dispatcher, memory, self._agenda, partitions)
         self._loader = Loader(
@@ -149,10 +153,10 @@ class Engine:
         )
         self.adoption = Adoption(intake, operations.edits)
         leases = Leases(queues, writer, outcomes.flush)
-        self.pauses = Pauses(clock, memory, self._lanes, self.dispatcher, queues, supervisor)
+        self.pauses = Pauses(clock, memory, self._lanes, self.dispatcher, queues, supervisor, settings.handler_check_s)
         self.observer = Observer(clock, memory, queues, self.pauses, self.meter, notices)
         state = (store, clock, partitions, memory, self._lanes, self.dispatcher, writer, self.pauses, queues)
-        explainer = Explainer(*state, channels.get("handler"), operations.get)
+        explainer = Explainer(*state, operations.get)
         parts = (operations, leases, self.observer, explainer)
         self._handlers = Handlers(*(each for part in parts for each in part.handlers()), complete=EngineRequest)
         self._upkeep = Upkeep(
@@ -333,13 +337,10 @@ class Engine:
         self._agenda.stop()
         self.pauses.stop()
         self._upkeep.stop()
-        for channel in self._channels.values():
-            if channel.holds:
-                await channel.close()
+        await self._channels.close_holding()
         # A broken engine stores no outcomes, so it waits for none.
         drained = self.broken is None and await self.dispatcher.stop(self._settings.drain_s)
-        for channel in self._channels.values():
-            await channel.close()
+        await self._channels.close()
         self._outcomes.flush()
         await self._writer.stop()
         await self.store.close()
@@ -380,9 +381,6 @@ class Engine:
         """About how long the oldest due event has waited to be loaded, started or leased."""
         now = self._clock.now()
         return max(now - min(self._loader.next_at() or now, self.observer.oldest_at()), 0)
-
-    def _channel_for(self, group: str) -> Channel:
-        return self._channels.get(group.partition(":")[0]) or self._nowhere
 
     def _broke(self, broken: BaseException) -> None:
         """Stop, because the store failed, or the state in memory may be wrong: nothing may be acknowledged any more."""

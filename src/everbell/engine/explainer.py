@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from everbell.channels.handler import HandlerChannel
-from everbell.channels.port import Channel
 from everbell.channels.queue import QueueChannel
 from everbell.clock import Clock
 from everbell.core.event import Event
@@ -42,10 +40,8 @@ class Explainer:
         writer: StoreWriter,
         pauses: Pauses,
         queues: QueueChannel,
-        handlers: Channel | None,
         get: Callable[[Get], Awaitable[Seen]],
     ) -> None:
-        """`handlers` is the channel of functions in this process, if there is one."""
         self._store = store
         self._clock = clock
         self._partitions = partitions
@@ -55,7 +51,6 @@ class Explainer:
         self._writer = writer
         self._pauses = pauses
         self._queues = queues
-        self._handlers = handlers
         self._get = get
 
     def handlers(self) -> tuple[Handler, ...]:
@@ -101,7 +96,7 @@ class Explainer:
                 event.attempt_count + 1,
                 entry is not None and entry.phase is Phase.SETTLING,
                 self._pause_of(event, flow),
-                isinstance(self._handlers, HandlerChannel) and self._handlers.lacks(event.to),
+                self._memory.lacks_handler(flow.group),
                 None if trouble is None else str(trouble[0]),
                 ahead,
                 self._is_left_in_store(event, entry, flow, partition),

@@ -1,5 +1,8 @@
 """Pauses of flows and keys: none of their attempts starts until the pause is over.
 
+A flow whose handler is not registered is paused, too. It is looked at again when a handler is registered, and every
+few seconds, because a handler may be registered outside the loop of the engine.
+
 A flow whose tenant or target is paused has a cap of 0, like a flow whose breaker is open. It keeps a small part of its
 events in memory, in order. The others stay in the store, or go back there behind its skips, where the loader leaves
 them out. A paused key has its head in memory, held back, and its line in the store.
@@ -11,6 +14,7 @@ the number of paused events. After a restart, flows are created paused.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Iterable
 
@@ -23,6 +27,8 @@ from everbell.engine.flow import Flow
 from everbell.engine.ordering import Lanes
 from everbell.engine.supervisor import Supervisor
 from everbell.engine.working_set import WorkingSet
+
+_log = logging.getLogger("everbell.engine")
 
 _QUEUE = "queue:"
 _WAIT_S_MAX = 86_400.0  # An event loop does not accept a timer of a year.
@@ -41,6 +47,7 @@ class Pauses:
         dispatcher: Dispatcher,
         queues: QueueChannel,
         supervisor: Supervisor,
+        handler_check_s: float,
     ) -> None:
         self.on: tuple[Pause, ...] = ()
         """The pauses in force."""
@@ -50,9 +57,12 @@ class Pauses:
         self._dispatcher = dispatcher
         self._queues = queues
         self._supervisor = supervisor
+        self._handler_check_s = handler_check_s
         self._known: tuple[Pause, ...] = ()
         self._timer: asyncio.TimerHandle | None = None
         self._trimmer: asyncio.TimerHandle | None = None
+        self._looker: asyncio.TimerHandle | None = None
+        self._missing: set[str] = set()
 
     def follow(self, pauses: Iterable[Pause]) -> None:
         """Replace all pauses. After this returns, nothing that they pause starts."""
@@ -73,10 +83,17 @@ class Pauses:
 
     def stop(self) -> None:
         """Cancel the timers: no pause ends by itself any more."""
-        for timer in (self._timer, self._trimmer):
+        for timer in (self._timer, self._trimmer, self._looker):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._trimmer = None
+        self._timer = self._trimmer = self._looker = None
+
+    def look_for_handlers(self) -> None:
+        """Let the flows go on that waited for a handler, if it is registered now."""
+        if self._looker is not None:
+            self._looker.cancel()
+            self._looker = None
+        self._hold_flows()
 
     def _wake_for(self, on: tuple[Pause, ...], now: int) -> None:
         if self._timer is not None:
@@ -92,16 +109,20 @@ class Pauses:
         if held == memory.held:
             return
         memory.held = held
-        resumed = []
+        self._hold_flows()
+
+    def _hold_flows(self) -> None:
+        """Pause the flows that have to wait, and resume the others."""
+        memory, resumed = self._memory, []
         for flow in memory.flows():
-            is_held = held.holds(flow.tenant.name, flow.group)
+            is_held = memory.is_held(flow)
             if is_held and not flow.paused:
                 self._pause(flow)
             elif flow.paused and not is_held:
                 resumed.append(flow)
         memory.update_paused_share()
         self._trim()
-        self._lanes.pause(held.keys)
+        self._lanes.pause(memory.held.keys)
         for flow in resumed:
             self._resume(flow)
         memory.on_room()
@@ -130,6 +151,7 @@ class Pauses:
     def _trim(self) -> None:
         """Send the latest entries of paused flows that hold more than their share back to the store."""
         self._trimmer = None
+        self._watch_for_handlers()
         memory = self._memory
         share = memory.budget.paused_share
         over = {flow for flow in memory.flows() if flow.paused and flow.held_bytes > share}
@@ -142,6 +164,15 @@ class Pauses:
                 self._return_to_store(entry)
         for flow in over:
             flow.ready = deque(entry for entry in flow.ready if entry.phase is Phase.READY)
+
+    def _watch_for_handlers(self) -> None:
+        """Set the timer for the next look, if events wait for a handler, and say so once for each handler."""
+        missing = {flow.group for flow in self._memory.flows() if self._memory.lacks_handler(flow.group)}
+        for group in sorted(missing - self._missing):
+            _log.warning("events wait for %s: no handler of that name is registered in this program", group)
+        self._missing = missing
+        if missing and self._looker is None:
+            self._looker = self._supervisor.call_later(self._handler_check_s, self.look_for_handlers)
 
     def _return_to_store(self, entry: Entry) -> None:
         if entry.phase is Phase.AHEAD or (entry.phase is Phase.READY and entry.event.key is None):

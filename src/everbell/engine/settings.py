@@ -17,5 +17,8 @@ class EngineSettings(Struct, frozen=True):
     """The number of attempts in flight at a time, over all targets."""
     watch_clock_s: float = 5.0
     """The longest time between two reads of the wall clock, to notice that it was set."""
+    handler_check_s: float = 5.0
+    """How often to look for a handler that events wait for. A handler that is registered on the engine's loop is found
+    at once."""
     drain_s: float = 10.0
     """How long a stop waits for attempts in flight."""

@@ -59,6 +59,7 @@ class WorkingSet:
         channel_for: Callable[[str], Channel],
         near_at: Callable[[], int],
         listeners: MemoryListeners,
+        lacks_handler: Callable[[str], bool] = lambda group: False,
     ) -> None:
         self.entries: dict[int, Entry] = {}
         self.starved: dict[Flow, None] = {}
@@ -67,6 +68,8 @@ class WorkingSet:
         self.paused_flows = 0
         self.held = Held()
         """The pauses in force. A new flow that they concern is created paused."""
+        self.lacks_handler = lacks_handler
+        """Whether a target group is a handler that is not registered. Its flow is paused until it is."""
         self.budget = budget
         self._partitions = partitions
         self._agenda = agenda
@@ -317,13 +320,17 @@ class WorkingSet:
         if flow is None:
             flow = Flow(self._tenants.policy(event.tenant), group, self._channel_for(group))
             self._flows[event.tenant, group] = flow
-            if self.held.holds(event.tenant, group):
+            if self.is_held(flow):
                 flow.paused = True
                 flow.update_cap()
                 self.paused_flows += 1
                 self.budget.split_paused_share(self.paused_flows)
                 self._on_paused_flow()
         return flow
+
+    def is_held(self, flow: Flow) -> bool:
+        """Whether attempts of the flow have to wait for the end of a pause, or for a handler."""
+        return self.held.holds(flow.tenant.name, flow.group) or self.lacks_handler(flow.group)
 
     def _group_of(self, target: str) -> str:
         try:

@@ -57,10 +57,16 @@ TABLE: list[tuple[Event, dict[str, Any], str, str, dict[str, Any]]] = [
         replace(RETRYING, to="handler:mail"),
         {"lacks_handler": True},
         "no-handler",
-        "has no handler for handler:mail. Attempt 2",
+        "It waits for handler:mail",
         {"target": "handler:mail", "until": text(NOW + 60_000)},
     ),
-    (replace(EVENT, to="handler:x"), {"lacks_handler": True}, "no-handler", "no handler for", {"target": "handler:x"}),
+    (
+        replace(EVENT, to="handler:x"),
+        {"lacks_handler": True},
+        "no-handler",
+        "no handler of that name",
+        {"target": "handler:x"},
+    ),
     (
         EVENT,
         {"pause": PAUSE, "ahead": Ahead("e0", "dead")},

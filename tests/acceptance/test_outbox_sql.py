@@ -12,6 +12,7 @@ import pytest
 
 from everbell.core.spec import EventSpec, draft
 from everbell.core.tenant import Tenant
+from everbell.core.time import parse_duration
 from everbell.edge.bodies import Body
 from everbell.errors import InvalidInput
 from everbell.outbox.install import install
@@ -102,6 +103,8 @@ BAD: list[Any] = [
     {"repeat": {"cron": "* * * * *", "repeated": "never"}},
     {"expires": []},
     {"expires": 0},
+    {"expires": "3 dayses"},
+    {"expires": "days"},
     {"expires": "x"},
     {"content_type": 5},
     {"content_type": "text/plain"},
@@ -161,6 +164,15 @@ def test_bad_input_fails_in_the_transaction_with_the_message_of_the_api(url: str
                 differences.append((wrong, refused.value.args[0], refusal_of_the_api(event)))
         assert differences == []
         assert await connection.fetchval("SELECT count(*) FROM everbell.outbox") == 0
+
+    run(scene, url)
+
+
+def test_units_may_be_spelled_out(url: str) -> None:
+    async def scene(connection: Any) -> None:
+        for value in ("3 days", "1 Hour 30 Minutes", "2weeks", "90 seconds", "1h30m", 1.5):
+            asked = await connection.fetchval("SELECT everbell.outbox_duration('in', $1)", json.dumps(value))
+            assert asked == parse_duration(value), value
 
     run(scene, url)
 

@@ -35,6 +35,7 @@ _RFC3339 = re.compile(
 )
 _NO_OFFSET = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d+)?)?", re.ASCII)
 _PARTS = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(ms|s|m|h|d|w)", re.ASCII)
+_SPELLED = re.compile(r"\s*(week|day|hour|minute|second)s?\s*", re.IGNORECASE)
 _ISO = re.compile(
     r"P(?:(?P<w>\d{1,9})W)?(?:(?P<d>\d{1,9})D)?"
     r"(?:T(?:(?P<h>\d{1,9})H)?(?:(?P<m>\d{1,9})M)?(?:(?P<s>\d{1,12}(?:\.\d{1,9})?)S)?)?",
@@ -100,7 +101,7 @@ def check_instant(at: int, field: str = "at") -> int:
 
 
 def parse_duration(value: str | int | float, field: str = "in") -> int:
-    """Parse `"250ms"`, `"90s"`, `"1h30m"`, `"PT20M"` or a number of seconds into milliseconds, rounded up."""
+    """Parse `"250ms"`, `"90s"`, `"3 days"`, `"1h30m"`, `"PT20M"`, or seconds, into milliseconds, rounded up."""
     if isinstance(value, str):
         if len(value) > TEXT_LENGTH_MAX:  # Checked before the call, because the cache would keep the text.
             raise _too_long(value, field, DURATION_EXAMPLES)
@@ -124,8 +125,10 @@ def _parse_duration_text(text: str, field: str) -> int:
     iso = _ISO.fullmatch(text.upper()) if text[:1] in ("P", "p") else None
     if iso is not None and not text.upper().endswith(("P", "T")):
         return sum(_scaled(number, unit) for unit, number in iso.groupdict().items() if number is not None)
-    parts = _PARTS.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    # Units may be spelled out, as in "1 hour 30 minutes".
+    short = _SPELLED.sub(lambda match: match[1][0].lower(), text)
+    parts = _PARTS.findall(short)
+    if not parts or "".join(number + unit for number, unit in parts) != short:
         raise InvalidInput(f"{text!r} is not a duration such as {DURATION_EXAMPLES}", field)
     return sum(_scaled(number, unit) for number, unit in parts)
 

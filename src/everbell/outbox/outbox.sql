@@ -107,11 +107,14 @@ BEGIN
     END IF;
 END $$;
 
--- The milliseconds of "250ms", "1h30m", "PT20M" or a number of seconds.
+-- The milliseconds of "250ms", "1h30m", "3 days", "PT20M" or a number of seconds.
 CREATE OR REPLACE FUNCTION everbell.outbox_duration(field text, value json) RETURNS numeric
 LANGUAGE plpgsql AS $$
 DECLARE
     given text := value #>> '{}';
+    -- Units may be spelled out, as in "1 hour 30 minutes".
+    short text := CASE WHEN given ~* 'week|day|hour|minute|second' THEN regexp_replace(lower(given),
+        '\s*(w(?=eek)|d(?=ay)|h(?=our)|m(?=inute)|s(?=econd))(?:eek|ay|our|inute|econd)s?\s*', '\1', 'g') ELSE given END;
     part text[];
     total numeric := 0;
     units jsonb := '{"ms": 1, "s": 1000, "m": 60000, "h": 3600000, "d": 86400000, "w": 604800000}';
@@ -123,8 +126,8 @@ BEGIN
         PERFORM everbell.outbox_refuse(field, '''' || left(given, 64) || '''… is longer than 64 characters; write ' || examples);
     ELSIF given LIKE '-%' THEN
         total := -1;
-    ELSIF given ~ '^(\d{1,15}(\.\d{1,9})?(ms|s|m|h|d|w))+$' THEN
-        FOR part IN SELECT regexp_matches(given, '(\d{1,15}(?:\.\d{1,9})?)(ms|s|m|h|d|w)', 'g') LOOP
+    ELSIF short ~ '^(\d{1,15}(\.\d{1,9})?(ms|s|m|h|d|w))+$' THEN
+        FOR part IN SELECT regexp_matches(short, '(\d{1,15}(?:\.\d{1,9})?)(ms|s|m|h|d|w)', 'g') LOOP
             total := total + ceil(part[1]::numeric * (units ->> part[2])::numeric);
         END LOOP;
     ELSIF upper(given) ~ '^P(\d{1,9}W)?(\d{1,9}D)?(T(\d{1,9}H)?(\d{1,9}M)?(\d{1,12}(\.\d{1,9})?S)?)?$' AND upper(given) !~ '[PT]$' THEN

@@ -7,7 +7,6 @@ says. Handlers are called for real.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -25,12 +24,11 @@ from everbell.entropy import SeededEntropy
 from everbell.errors import EverbellError
 from everbell.library import Everbell
 from everbell.stores.memory.store import MemoryStore
-from everbell.testing.virtual import START_AT, VirtualClock, VirtualLoop
+from everbell.testing.virtual import START_AT, VirtualClock, VirtualLoop, VirtualStart, start_at_of
 
 # The engine rarely looks for clock steps: on virtual time each look costs a loop iteration and finds nothing.
 _SETTINGS = EngineSettings(watch_clock_s=86_400.0)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_WORDS = re.compile(r"\s*(week|day|hour|minute|second)s?\s*", re.IGNORECASE)
 _SETTLE_S = 0.00099
 """Slightly less than a millisecond, the resolution of events: timers are set in whole milliseconds, so a timer may fire
 that much later.
@@ -84,16 +82,17 @@ class VirtualBell(Everbell):
             await bell.advance("3 days")
             assert [delivered.payload for delivered in bell.delivered] == [{"user": 7}]
 
-    It needs a loop on virtual time: take the fixture `bell`, or run the test with `run_virtual`.
+    It needs a loop on virtual time: take the fixture `bell`, or run the test with `run_virtual`. `start` is when its
+    time begins: an aware datetime, RFC 3339 text, or `"now"`; without it, on 1 January 2026.
     """
 
     def __init__(
-        self, tenant: str = "default", *, policies: tuple[Tenant, ...] = (), start: datetime | None = None
+        self, tenant: str = "default", *, policies: tuple[Tenant, ...] = (), start: VirtualStart | None = None
     ) -> None:
         super().__init__(MemoryStore(), tenant, policies=policies, settings=_SETTINGS, entropy=SeededEntropy(0))
         self.attempts: list[Attempted] = []
         """Every attempt over HTTP, in order."""
-        self._start_at = START_AT if start is None else int((start - _EPOCH) / timedelta(milliseconds=1))
+        self._start_at = START_AT if start is None else start_at_of(start)
         self._answers: dict[str, deque[Outcome]] = {}
 
     async def start(self) -> None:
@@ -152,7 +151,7 @@ def _milliseconds(duration: str | float | timedelta) -> int:
     if isinstance(duration, timedelta):
         return int(duration / timedelta(milliseconds=1))
     if isinstance(duration, str):
-        return parse_duration(_WORDS.sub(lambda match: match[1][0].lower(), duration).strip(), "duration")
+        return parse_duration(duration, "duration")
     return int(duration * 1_000)
 
 

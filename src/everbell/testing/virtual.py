@@ -9,9 +9,17 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine, Mapping
+from datetime import datetime
 from typing import Any, TypeVar
 
+from everbell.client.event_json import instant_text
+from everbell.clock import SystemClock
+from everbell.core.time import parse_instant
+
 T = TypeVar("T")
+
+VirtualStart = datetime | str
+"""When virtual time begins: an aware datetime, RFC 3339 text, or `"now"`."""
 
 START_AT = 1_767_225_600_000
 """The start of virtual time by default: 2026-01-01T00:00:00Z."""
@@ -78,8 +86,20 @@ class VirtualClock:
         return int((self._loop.time() + _RESOLUTION_S) * 1_000)
 
 
-def run_virtual(main: Callable[[VirtualClock], Coroutine[Any, Any, T]], start_at: int = START_AT) -> T:
-    """Run a coroutine on virtual time until it returns."""
+def start_at_of(start: VirtualStart) -> int:
+    """The instant at which virtual time begins. Raises `InvalidInput`."""
+    return SystemClock().now() if start == "now" else parse_instant(instant_text(start, "start"), "start")
+
+
+def run_virtual(
+    main: Callable[[VirtualClock], Coroutine[Any, Any, T]],
+    start_at: int = START_AT,
+    *,
+    start: VirtualStart | None = None,
+) -> T:
+    """Run a coroutine on virtual time until it returns. `start` is when that time begins: a time, or `"now"`."""
+    if start is not None:
+        start_at = start_at_of(start)
     loop = VirtualLoop()
     try:
         asyncio.set_event_loop(loop)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 
+from everbell.clock import SystemClock
+from everbell.core.time import DAY_MS, HOUR_MS
+from everbell.errors import InvalidInput
 from everbell.testing import VirtualClock, run_virtual
 from everbell.testing.virtual import START_AT, Deadlock
 
@@ -67,3 +71,14 @@ def test_results_and_exceptions_of_a_program_are_passed_on() -> None:
 
     with pytest.raises(ValueError, match="oops"):
         run_virtual(fails)
+
+
+def test_virtual_time_may_start_now_or_at_a_given_time() -> None:
+    async def main(clock: VirtualClock) -> int:
+        return clock.now()
+
+    assert abs(run_virtual(main, start="now") - SystemClock().now()) < HOUR_MS
+    assert run_virtual(main, start="1970-01-01T00:00:01Z") == 1_000
+    assert run_virtual(main, start=datetime(1970, 1, 2, tzinfo=UTC)) == DAY_MS
+    with pytest.raises(InvalidInput, match="has no time zone"):
+        run_virtual(main, start=datetime(1970, 1, 2))  # noqa: DTZ001 # this is refused

@@ -22,7 +22,8 @@ from everbell.engine.requests import Acknowledge, Get, GiveBack, LeaseEvents
 from everbell.errors import EverbellError
 from everbell.library import Everbell
 from everbell.node.serve import serve
-from everbell.node.settings import SettingsError, load
+from everbell.node.settings import load
+from everbell.node.tenant_tables import SettingsError
 from everbell.stores.memory.store import MemoryStore
 from everbell.testing import VirtualClock, run_virtual
 from everbell.tracing import Tracing, context_of

@@ -7,7 +7,7 @@ A path is split before it is decoded, so that an id may contain a slash. Two pat
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import cached_property, lru_cache, partial
 from typing import Any
 from urllib.parse import unquote
@@ -19,6 +19,8 @@ from everbell.api.batches import BatchApi
 from everbell.api.cluster import ClusterApi
 from everbell.api.dead import DeadApi
 from everbell.api.events import EventsApi
+from everbell.api.facade import FacadeSetting
+from everbell.api.facade_list import FACADES, make_facades
 from everbell.api.forecast import ForecastApi
 from everbell.api.history import HistoryApi
 from everbell.api.keys import LinesApi
@@ -61,9 +63,9 @@ RESOURCES: tuple[type[Resource], ...] = (
     SystemApi,
 )
 ROUTES = tuple(route for resource in RESOURCES for route in resource.declared)
-"""Every route of a server that has everything, without instances."""
+"""Every route of a server that has everything but facades, without instances."""
 
-TAGS = {resource.tag: resource.__doc__ or "" for resource in RESOURCES}
+TAGS = {resource.tag: resource.__doc__ or "" for resource in (*RESOURCES, *FACADES.values())}
 
 _PATHS_KEPT = 1_024
 
@@ -79,7 +81,8 @@ class Api:
     the Kafka clusters that the engine reaches.
 
     Without an `authorizer`, every request is allowed. Without `cluster`, `keys`, `policies` or `page`, their routes do
-    not exist. `backups`, `pauses` and `replicas` say whether `ask` answers requests about them.
+    not exist. `backups` and `pauses` say whether `ask` answers requests about them. Where two `facades` have the same
+    path, the first one answers.
     """
 
     def __init__(
@@ -100,6 +103,7 @@ class Api:
         audit: AuditLog | None = None,
         allows_handlers: bool = False,
         kafka: Collection[str] = frozenset(),
+        facades: Sequence[FacadeSetting] = (),
     ) -> None:
         edge = Edge(tenants, clock, allows_handlers=allows_handlers, kafka=kafka)
         resources: tuple[Resource | None, ...] = (
@@ -119,12 +123,17 @@ class Api:
             PausesApi(ask, clock) if pauses else None,
             page,
             SystemApi(health, metrics, lambda: self.document, ask if backups else None, page),
+            *make_facades(facades, ask, edge),
         )
-        self.routes = tuple(route for resource in resources if resource is not None for route in resource.routes)
+        routes: dict[tuple[str, str], Route] = {}
+        for resource in resources:
+            for route in () if resource is None else resource.routes:
+                routes.setdefault((route.method, route.path), route)
+        self.routes = tuple(routes.values())
         self._authorizer = authorizer or Authorizer()
         self._audit = audit or AuditLog("off", "", clock)
         self._patterns = [
-            (route.path.split("/"), route, _in_turn(route, self._audit.watching(route, _safe(route.handle))))
+            (route.path.split("/"), route, _in_turn(route, self._audit.watching(route, _safe(route))))
             for route in self.routes
         ]
         # Clients use the same few paths again and again. The cache is bounded because a client may make up others.
@@ -180,7 +189,7 @@ class Api:
         for pattern, route, handle in self._patterns:
             parameters = _parameters(pattern, segments)
             if parameters is not None:
-                tenant = parameters[0] if "{tenant}" in pattern else None
+                tenant = parameters[0] if "{tenant}" in pattern else route.tenant
                 matches[route.method] = (handle, parameters, route.access, tenant, route)
                 if route.method == "GET":
                     matches["HEAD"] = matches["GET"]
@@ -218,8 +227,9 @@ def _in_turn(route: Route, handle: Handle) -> Handle:
     return answer
 
 
-def _safe(handle: Handle) -> Handle:
-    """The handler, with errors raised in its coroutine turned into problems, too."""
+def _safe(route: Route) -> Handle:
+    """The handler, with errors raised in its coroutine turned into answers, too."""
+    handle, refuse = route.handle, route.refuse
     if not inspect.iscoroutinefunction(handle):
         return handle
 
@@ -227,7 +237,7 @@ def _safe(handle: Handle) -> Handle:
         try:
             response: HttpResponse = await handle(request, *parameters)
         except EverbellError as error:
-            return problem_of(error)
+            return refuse(error)
         return response
 
     return answer

@@ -90,8 +90,9 @@ class AuditLog:
         return answer
 
     def note(self, route: Route, request: HttpRequest, parameters: tuple[str, ...], status: int) -> None:
-        tenant = parameters[0] if "{tenant}" in route.path else None
-        rest = parameters if tenant is None else parameters[1:]
+        is_named = "{tenant}" in route.path
+        tenant = parameters[0] if is_named else route.tenant
+        rest = parameters[1:] if is_named else parameters
         # A caller may have put a secret where a name belongs.
         subject = redacted(request.subject or "/".join(rest))[:_SUBJECT_LENGTH_MAX]
         tenant = None if tenant is None else redacted(tenant)

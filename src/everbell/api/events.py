@@ -22,7 +22,8 @@ from everbell.api.views import (
     trial_view,
 )
 from everbell.core.event import Record
-from everbell.core.ids import PREFIX, is_made
+from everbell.core.ids import is_made
+from everbell.core.replicas.ids import is_replica_id
 from everbell.core.request import Ask
 from everbell.core.spec import ChangeSpec, Draft, EventSpec
 from everbell.core.time import Duration, parse_duration
@@ -122,10 +123,11 @@ class EventsApi(Resource, tag="events"):
         if spec.id not in (None, event_id):
             raise InvalidInput("differs from the id in the path; leave it out", "id")
         # A draft cannot ask for an id that Everbell made, so the draft leaves it out.
-        spec.id = None if is_made(event_id) else event_id
+        is_ours = is_made(event_id) or is_replica_id(event_id)
+        spec.id = None if is_ours else event_id
         draft = self._edge.draft(spec, tenant, trace_of(request))
         version = if_match(request)
-        if version == ANY_VERSION or is_made(event_id):
+        if version == ANY_VERSION or is_ours:
             await self._check_there(tenant, event_id, matched=version is not None)
         version = version if isinstance(version, int) else None
         return event_response(await self._ask(Replace(tenant, event_id, draft, version)))
@@ -205,7 +207,9 @@ class EventsApi(Resource, tag="events"):
         except NotFound as error:
             if matched:
                 raise VersionMismatch(f"there is no event {event_id!r} to replace") from None
-            raise InvalidInput(f"ids that begin with {PREFIX} are made by Everbell; choose another", "id") from error
+            raise InvalidInput(
+                f"ids that begin with {event_id[:3]} are made by Everbell; choose another", "id"
+            ) from error
         if isinstance(seen.event, Record):
             raise Conflict(f"the event is already {seen.status}")
 

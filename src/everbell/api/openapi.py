@@ -107,6 +107,7 @@ _PARAMETERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "key": ("the access key's id", "3q9x7d", {"type": "string", "minLength": 1, "maxLength": 64}),
     "file": ("the file's name", "app.js", {"type": "string", "minLength": 1, "maxLength": 64}),
     "ordering_key": ("the ordering key", "order-17", {"type": "string", "minLength": 1, "maxLength": 512}),
+    "timer": ("the timer's id and replication factor", "er_0123-2", {"type": "string", "minLength": 1}),
     "queue": ("the queue's name", "mail", {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"}),
 }
 _KEY = {
@@ -292,6 +293,7 @@ def _needed(route: Route) -> str:
     if route.access == "any":
         return "Needs any access key."
     where = "the tenant" if "{tenant}" in route.path and route.access != "operator" else "all tenants"
+    where = where if route.tenant is None else f"the tenant `{route.tenant}`"
     return f"Needs an access key with the scope `{_scope(route)}` for {where}."
 
 

@@ -11,7 +11,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
+from everbell.errors import EverbellError
 from everbell.http.message import HttpResponse
+from everbell.http.problem import problem_of
 
 JSON = "application/json"
 LINES = "application/x-ndjson"
@@ -21,6 +23,8 @@ TENANT = "/v1/tenants/{tenant}"
 
 Handle = Callable[..., HttpResponse | Awaitable[HttpResponse]]
 """Called with the request and the parameters of the path, in order, percent-decoded."""
+
+MakeRefusal = Callable[[EverbellError], HttpResponse]
 
 H = TypeVar("H", bound=Handle)
 
@@ -79,6 +83,10 @@ class Route:
     """The reason why the Python clients have no call for it."""
     no_command: str = ""
     """The reason why the command line does not use it."""
+    tenant: str | None = None
+    """The tenant whose events it is about, where the path names none. A facade sets it, like `refuse`."""
+    refuse: MakeRefusal = problem_of
+    """Makes the answer to a request that its handler refuses."""
     tag: str = ""
     """Set by its `Resource`, like `handle`."""
     handle: Handle = _no_handler

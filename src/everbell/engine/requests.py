@@ -379,3 +379,10 @@ class ReportCollecting(NodeRequest[None], frozen=True):
     tag = "outbox_report"
     outbox: int
     report: CollectorReport
+
+
+class CountTags(NodeRequest[None], frozen=True):
+    """Count tags that a client of a facade gave to its events, for the metrics."""
+
+    tag = "count_tags"
+    tags: Mapping[str, int]

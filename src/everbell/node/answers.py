@@ -9,6 +9,7 @@ from everbell.core.health import Health
 from everbell.core.request import Ask, Handlers
 from everbell.engine.request_routes import NodeRequest
 from everbell.engine.requests import (
+    CountTags,
     DropKey,
     DropTenantPolicy,
     FollowKeys,
@@ -25,6 +26,7 @@ from everbell.engine.requests import (
 )
 from everbell.kafka.readers import Readers
 from everbell.links.port import ChangingKeys, ChangingPolicies
+from everbell.node.tag_counts import TagCounts
 
 # How long a gateway waits for a change of keys or policies before it asks again.
 FOLLOW_S = 10.0
@@ -51,6 +53,7 @@ class NodeAnswers:
         self._stopping = stopping
         self._readers = readers
         self._collected = collected
+        self.tags = TagCounts()
         self.handlers = Handlers(
             MakeBackup.by(lambda request: backup()),
             GetMetrics.by(self._get_metrics),
@@ -65,6 +68,7 @@ class NodeAnswers:
             UntilStopping.by(self._until_stopping),
             ReportReading.by(self._report_reading),
             ReportCollecting.by(self._report_collecting),
+            CountTags.by(self._count_tags),
             complete=NodeRequest,
             otherwise=ask,
         )
@@ -86,3 +90,6 @@ class NodeAnswers:
     async def _report_collecting(self, request: ReportCollecting) -> None:
         assert self._collected is not None, "only gateways that collect an outbox report"
         self._collected(request.outbox, request.report)
+
+    async def _count_tags(self, request: CountTags) -> None:
+        self.tags.add(request.tags)

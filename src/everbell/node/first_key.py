@@ -18,7 +18,8 @@ from everbell.entropy import Entropy
 from everbell.errors import InvalidInput
 from everbell.links.port import KeysPort
 from everbell.logs.port import Log
-from everbell.node.settings import Settings, SettingsError
+from everbell.node.settings import Settings
+from everbell.node.tenant_tables import SettingsError
 
 _log = logging.getLogger("everbell.server")
 

@@ -91,6 +91,7 @@ class Gateway:
             authorizer=Authorizer(keys.ring, may_be_open=plan.may_be_open),
             audit=audit,
             kafka=plan.kafka.clusters.keys(),
+            facades=plan.facades,
         )
         shares = gateway_shares(raise_file_limit())
         limits = ServerLimits(

@@ -18,6 +18,7 @@ from typing import Literal
 
 import msgspec
 
+from everbell.api.facade import FacadeSetting
 from everbell.core.request import Ask
 from everbell.core.tenant import Tenant
 from everbell.http.accept_balancer import ConnectionCounts, open_counts
@@ -61,6 +62,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     tenants_may_replicate: bool
     kafka: KafkaSettings
     outboxes: tuple[OutboxAddress, ...] = ()
+    facades: tuple[FacadeSetting, ...] = ()
 
 
 def share_of(gateway: int, gateways: int, outboxes: int) -> list[int]:
@@ -178,6 +180,7 @@ class Gateways:
             settings.tenants.may_replicate,
             settings.kafka,
             settings.outboxes,
+            settings.facades,
         )
         try:
             process = await asyncio.create_subprocess_exec(

@@ -49,7 +49,8 @@ from everbell.node.file_limits import node_shares, raise_file_limit
 from everbell.node.first_key import ensure_operator, refuse_strangers
 from everbell.node.gateway_fleet import Gateways, share_of
 from everbell.node.metrics import render, render_disk
-from everbell.node.settings import ONE_PROCESS, Settings, SettingsError
+from everbell.node.settings import ONE_PROCESS, Settings
+from everbell.node.tenant_tables import SettingsError
 from everbell.node.tls import renew_certificate, server_tls
 from everbell.replicas.service import Replicas
 from everbell.stores.port import Store
@@ -95,6 +96,7 @@ class Node:
         self._entropy = SystemEntropy()
         self._engine: Engine | None = None
         self._cluster: Cluster | None = None
+        self._answers: NodeAnswers | None = None
         self._halted: BaseException | None = None
         self._stopping = False
         self._stop = asyncio.Event()
@@ -140,7 +142,7 @@ class Node:
         policies = ClusterPolicies(cluster.node.player, cluster.write)
         if settings.bootstrap_key:
             await ensure_operator(keys, settings.bootstrap_key, self._clock, self._entropy)
-        answers = NodeAnswers(
+        answers = self._answers = NodeAnswers(
             cluster.ask,
             keys,
             policies,
@@ -248,6 +250,7 @@ class Node:
             authorizer=Authorizer(keys.ring, may_be_open=settings.may_be_open),
             audit=audit,
             kafka=frozenset(settings.kafka.clusters),
+            facades=settings.facades,
         )
         shares = node_shares(raise_file_limit())
         limits = ServerLimits(
@@ -297,6 +300,7 @@ class Node:
         more = render_disk(disk_health(self._settings.store, self._settings.reserve_disk_bytes))
         more += [] if self._kafka is None else self._kafka.metrics()
         more += [] if self._outbox is None else self._outbox.metrics()
+        more += [] if self._answers is None else self._answers.tags.metrics()
         return "" if self._engine is None else render(self._engine, self._cluster, more)
 
     def _watch_signals(self) -> None:

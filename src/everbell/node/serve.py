@@ -15,7 +15,8 @@ from everbell.logs.url import open_log
 from everbell.node.file_limits import raise_file_limit
 from everbell.node.node import BROKEN_EXIT, Node, announce
 from everbell.node.process import collect_rarely, switch_soon
-from everbell.node.settings import Settings, SettingsError
+from everbell.node.settings import Settings
+from everbell.node.tenant_tables import SettingsError
 from everbell.stores.url import open_store
 
 if TYPE_CHECKING:

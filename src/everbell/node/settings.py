@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from ipaddress import ip_network
 from pathlib import Path
 from socket import gethostname
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
+from everbell.api.facade import FacadeSetting
+from everbell.api.facade_list import policies_of, read_facades
 from everbell.cluster.settings import ClusterSettings
-from everbell.core.document import merged
-from everbell.core.policy import TenantSpec, tenant_of
 from everbell.core.tenant import Tenants
 from everbell.engine.settings import EngineSettings
-from everbell.errors import EverbellError, InvalidInput
+from everbell.errors import InvalidInput
 from everbell.http.address_guard import Network
 from everbell.kafka.settings import (
     KafkaSettings,
@@ -50,6 +48,7 @@ from everbell.node.setting_kinds import (
     read_size,
     read_switch,
 )
+from everbell.node.tenant_tables import SettingsError, hint, read_tenants
 from everbell.outbox.settings import OutboxAddress, read_outboxes
 
 ONE_PROCESS = ("rocksdb", "memory")  # The schemes of stores and logs that only one process can open.
@@ -58,10 +57,6 @@ ONE_PROCESS = ("rocksdb", "memory")  # The schemes of stores and logs that only 
 CLIENT_VARIABLES = ("EVERBELL_SERVER", "EVERBELL_TENANT", "EVERBELL_TOKEN", "EVERBELL_CA", "EVERBELL_CERT")
 
 _LOOPBACK: tuple[Network, ...] = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
-
-
-class SettingsError(EverbellError):
-    """A setting is missing, unknown or wrong. The message names its origin and valid values."""
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -79,7 +74,11 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("gateways", "0", number_reader(0, 64), "processes before the engine that take in HTTP and Kafka", "N"),
     Setting("memory", "128MiB", read_size, "what events in memory may take", "SIZE"),
     Setting(
-        "replica_memory", "0", read_size, "what events of replicas may take; 0: none, or 256MiB without a store", "SIZE"
+        "replica_memory",
+        "0",
+        read_size,
+        "what events of replicas may take; 0: none, or 256MiB where they are the default",
+        "SIZE",
     ),
     Setting("lookahead", "5s", read_duration, "how far ahead events are loaded", "TIME"),
     Setting("in_flight", "4096", number_reader(1, 1_000_000), "attempts under way at a time, over all targets", "N"),
@@ -164,6 +163,14 @@ SETTINGS: tuple[Setting, ...] = (
         "URL",
         separator=" ",
     ),
+    Setting(
+        "facade",
+        "",
+        read_facades,
+        "also answer as another product does: chronos=TENANT; may be given several times",
+        "PRODUCT[=TENANT]",
+        separator=" ",
+    ),
     Setting("ui", "on", one_of_reader("on", "off"), "whether / is the operations page: on or off", "WHICH"),
     Setting("log_level", "info", read_level, "debug, info, warning or error", "LEVEL"),
     Setting(
@@ -231,6 +238,7 @@ class Settings(Struct, frozen=True):
     tenants: Tenants
     kafka: KafkaSettings = KafkaSettings()
     outboxes: tuple[OutboxAddress, ...] = ()
+    facades: tuple[FacadeSetting, ...] = ()
 
 
 def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | None) -> Settings:
@@ -242,9 +250,12 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | N
     _refuse_a_lonely_store(values["store"], values["log"])
     has_store = values["store"] != "replicas:"
     base = {} if has_store else {"durability": "replicas"}  # Fields of policies that differ from the usual defaults.
-    replica_bytes = values["replica_memory"] or (0 if has_store else REPLICA_BYTES)  # 0: this node holds none.
+    special = policies_of(values["facade"])
+    replicates = not has_store or any(fields.get("durability") == "replicas" for fields in special.values())
+    replica_bytes = values["replica_memory"] or (REPLICA_BYTES if replicates else 0)  # 0: this node holds none.
     kinds = {"are_required": values["require_tenants"], "may_replicate": replica_bytes > 0}
-    tenants = _tenants(document, file, base, kinds)
+    default, named = read_tenants(document, file, base, special)
+    tenants = Tenants(default, named, **kinds)
     peers_host, peers_port = values["peers_listen"]
     return Settings(
         store=values["store"],
@@ -297,6 +308,7 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | N
         tenants=tenants,
         kafka=_kafka(values, document, file),
         outboxes=values["outbox"],
+        facades=values["facade"],
     )
 
 
@@ -358,7 +370,7 @@ def _read_file(file: str) -> dict[str, Any]:
     known = [*_BY_NAME, "tenants", "defaults", "kafka"]
     for name in document:
         if name not in known:
-            raise SettingsError(f"{file}: there is no setting {name!r}{_hint(name, known)}")
+            raise SettingsError(f"{file}: there is no setting {name!r}{hint(name, known)}")
     return document
 
 
@@ -366,34 +378,4 @@ def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
     known = [setting.variable for setting in SETTINGS] + list(CLIENT_VARIABLES)
     for name in environment:
         if name.startswith("EVERBELL_") and name not in known:
-            raise SettingsError(f"there is no setting for the variable {name}{_hint(name, known)}")
-
-
-def _tenants(document: Mapping[str, Any], file: str | None, base: Mapping[str, Any], kinds: Any) -> Tenants:
-    named = []
-    default = _tenant("default", document.get("defaults", {}), base, f"{file}: defaults")
-    for name, table in document.get("tenants", {}).items():
-        named.append(_tenant(name, table, merged(base, document.get("defaults", {})), f"{file}: tenants.{name}"))
-    return Tenants(default, tuple(named), **kinds)
-
-
-def _tenant(name: str, table: object, defaults: Mapping[str, Any], where: str) -> Any:
-    if not isinstance(table, dict):
-        raise SettingsError(f"{where} is not a table")
-    try:
-        return tenant_of(name, msgspec.convert(merged(defaults, table), TenantSpec, strict=False))
-    except msgspec.ValidationError as wrong:
-        raise SettingsError(f"{where}: {wrong}{_hint_in(str(wrong))}") from None
-    except InvalidInput as wrong:
-        raise SettingsError(f"{where}: {wrong}") from None
-
-
-def _hint_in(message: str) -> str:
-    """A suggestion for "Object contains unknown field `…`"."""
-    _, marker, rest = message.partition("unknown field `")
-    return _hint(rest.partition("`")[0], [field.name for field in msgspec.structs.fields(TenantSpec)]) if marker else ""
-
-
-def _hint(name: str, known: list[str]) -> str:
-    close = get_close_matches(name, known, 1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(sorted(known))}"
+            raise SettingsError(f"there is no setting for the variable {name}{hint(name, known)}")

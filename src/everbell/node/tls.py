@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import ssl
 
-from everbell.node.settings import SettingsError, TlsSettings
+from everbell.node.settings import TlsSettings
+from everbell.node.tenant_tables import SettingsError
 
 _log = logging.getLogger("everbell.server")
 

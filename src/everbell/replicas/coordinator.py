@@ -99,7 +99,7 @@ class Coordinator:
             replicas = roster.replicas_of(stem_of(draft.due_at, nonce), replication.count)
             event_id = make_replica_id(draft.due_at, nonce, filter_of(replicas))
         else:
-            replicas = roster.replicas_of(event_id, replication.count)
+            replicas = roster.replicas_of(place_name(event_id), replication.count)
         now = self._clock.now()
         stamp = self._hybrid.stamp(now)
         event = event_of(draft, event_id, tenant, now=now)

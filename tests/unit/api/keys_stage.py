@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -14,6 +14,7 @@ from everbell.api.application import Api
 from everbell.api.audit import AuditLog, Extent
 from everbell.api.authorizer import Authorizer
 from everbell.api.cluster import ClusterApi
+from everbell.api.facade import FacadeSetting
 from everbell.api.page import PageApi
 from everbell.cluster.follower import PolicyFollower
 from everbell.cluster.pauses import ClusterPauses, LoneDocuments
@@ -91,7 +92,14 @@ class KeysStage:
     """An API with an authorizer."""
 
     def __init__(
-        self, engine: Engine, clock: VirtualClock, *, may_be_open: bool, audit: Extent, audit_file: Path | None
+        self,
+        engine: Engine,
+        clock: VirtualClock,
+        *,
+        may_be_open: bool,
+        audit: Extent,
+        audit_file: Path | None,
+        facades: Sequence[FacadeSetting],
     ) -> None:
         self.entropy = SeededEntropy(3)
         self.clock = clock
@@ -121,6 +129,7 @@ class KeysStage:
             authorizer=Authorizer(self.keys.ring, may_be_open=may_be_open),
             page=PageApi(log),
             audit=log,
+            facades=facades,
         )
 
     async def key(self, tenant: str = "shop", scopes: Iterable[str] = ("read",), *, revoked: bool = False) -> str:
@@ -164,13 +173,17 @@ def guarded(
     may_be_open: bool = True,
     audit: Extent = "off",
     audit_file: Path | None = None,
+    facades: Sequence[FacadeSetting] = (),
 ) -> None:
     """Run a test on a fresh stage."""
 
     async def main(clock: VirtualClock) -> None:
         engine = await Engine.start(MemoryStore(8), {}, TENANTS, clock, SeededEntropy(7))
         try:
-            await test(KeysStage(engine, clock, may_be_open=may_be_open, audit=audit, audit_file=audit_file))
+            stage = KeysStage(
+                engine, clock, may_be_open=may_be_open, audit=audit, audit_file=audit_file, facades=facades
+            )
+            await test(stage)
         finally:
             await engine.stop()
 

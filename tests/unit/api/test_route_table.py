@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everbell.api.application import RESOURCES, ROUTES, TAGS
+from everbell.api.facade_list import FACADES
 from everbell.api.openapi import PROBLEMS_OF_ALL, PROBLEMS_OF_KEYS
 from everbell.api.route import Route
 from everbell.client.all_calls import AllCalls
@@ -309,4 +310,4 @@ def test_a_route_has_a_place_in_the_hand_written_pages(route: Route) -> None:
 
 
 def test_every_resource_has_a_tag_of_its_own_description() -> None:
-    assert {resource.tag for resource in RESOURCES} == set(TAGS)
+    assert {resource.tag for resource in (*RESOURCES, *FACADES.values())} == set(TAGS)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from everbell.kafka.settings import KafkaCluster, KafkaTopic
-from everbell.node.settings import SettingsError, load
+from everbell.node.settings import load
+from everbell.node.tenant_tables import SettingsError
 
 
 def written(folder: Path, name: str, text: str) -> str:

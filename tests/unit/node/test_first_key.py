@@ -13,7 +13,8 @@ from everbell.core.cluster import FoundCluster, PutDocument, encode_command
 from everbell.entropy import SeededEntropy
 from everbell.logs.memory import SharedLog
 from everbell.node.first_key import ensure_operator, refuse_strangers
-from everbell.node.settings import Settings, SettingsError, load
+from everbell.node.settings import Settings, load
+from everbell.node.tenant_tables import SettingsError
 from tests.unit.api.keys_stage import MemoryKeys
 
 CLOCK = SystemClock()

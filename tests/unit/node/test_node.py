@@ -11,7 +11,8 @@ import pytest
 from everbell.errors import ClusterError, LogBroken
 from everbell.logs.memory import SharedLog
 from everbell.node.node import BROKEN_EXIT, HALTED_EXIT, Node, announce
-from everbell.node.settings import Settings, SettingsError, load
+from everbell.node.settings import Settings, load
+from everbell.node.tenant_tables import SettingsError
 from everbell.stores.memory.store import MemoryStore
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from everbell.node.settings import SETTINGS, SettingsError, load
+from everbell.node.settings import SETTINGS, load
+from everbell.node.tenant_tables import SettingsError
 
 
 def written(folder: Path, text: str) -> str:

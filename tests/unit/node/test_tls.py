@@ -20,7 +20,8 @@ from everbell.client.blocking import Client
 from everbell.errors import InvalidInput, Unreachable
 from everbell.http.accept_balancer import ConnectionCounts, OwnCount, open_counts
 from everbell.http.server import HttpRequest, HttpResponse, HttpServer, ServerLimits
-from everbell.node.settings import SettingsError, TlsSettings
+from everbell.node.settings import TlsSettings
+from everbell.node.tenant_tables import SettingsError
 from everbell.node.tls import renew_certificate, server_tls
 
 Run = Callable[[Coroutine[Any, Any, None]], None]

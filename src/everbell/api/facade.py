@@ -1,0 +1,55 @@
+"""A facade: the HTTP API of another product, answered by Everbell, so that its clients need no change.
+
+Its routes translate to the same requests as every other route, and exist only where `--facade` switches them on. Keys,
+limits, audit log, metrics and the OpenAPI document treat them like all others. A facade keeps the paths, bodies, status
+codes and errors of its product, so it reads bodies itself and has its own form of errors.
+
+`--facade PRODUCT=TENANT` puts all its events into one tenant, and a key needs its scope for that tenant. `--facade
+PRODUCT` is for products that have tenants of their own; then a key needs its scope for all tenants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+from everbell.api.route import Resource, Route
+from everbell.core.request import Ask
+from everbell.edge.drafting import Edge
+from everbell.errors import EverbellError
+from everbell.http.message import HttpResponse
+from everbell.http.problem import problem_of
+
+
+class FacadeSetting(Struct, frozen=True):
+    """One facade that is switched on."""
+
+    product: str
+    tenant: str | None = None
+
+
+class Facade(Resource, tag=""):
+    """The routes of a product. The docstring of a subclass describes its tag."""
+
+    product: ClassVar[str]
+    """The name in `--facade`."""
+    takes_tenant: ClassVar[bool]
+    """Whether the setting names the tenant of its events."""
+    policy: ClassVar[Mapping[str, Any]] = {}
+    """The fields of that tenant's policy that make deliveries look like those of the product."""
+
+    def __init__(self, ask: Ask, edge: Edge, tenant: str | None) -> None:
+        self.ask = ask
+        self.edge = edge
+        self.tenant = tenant
+
+    def refusal(self, error: EverbellError) -> HttpResponse:
+        """The answer that an error stands for, as clients of the product know it."""
+        return problem_of(error)
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        return tuple(replace(route, tenant=self.tenant, refuse=self.refusal) for route in super().routes)

@@ -223,6 +223,7 @@ def test_text_to_copy_works_as_it_is(tab: Tab, client: Client) -> None:
 def test_dead_events_are_redriven_and_discarded_by_group(tab: Tab, client: Client) -> None:
     tab.open("dead")
     tab.sees("Connection refused")
+    tab.sees("1 group of 3 events")
     tab.click("Redrive…")
     tab.fill("rate", "100")
     tab.click("Redrive 3 events")
@@ -318,7 +319,9 @@ def test_a_queue_is_paused_and_resumed(tab: Tab, client: Client) -> None:
 
 
 def test_the_head_of_a_key_is_cancelled(tab: Tab, client: Client) -> None:
-    tab.open("keys/order-7")
+    tab.open("keys")
+    tab.sees("order-7", "table")
+    tab.find("table a", "order-7").click()
     tab.sees("pack-7")
     tab.click("Cancel the head…")
     tab.click("Cancel the head")

@@ -16,6 +16,7 @@ from everbell.api.route import TENANT, Resource, ResponseKind, Route
 from everbell.api.search import (
     CANCELLED,
     FOUND,
+    PAGE_EVENTS_MAX,
     CancelQuery,
     PageQuery,
     Selection,
@@ -25,19 +26,25 @@ from everbell.api.search import (
     selection,
     skipped,
 )
+from everbell.api.timestamps import instant
 from everbell.api.views import json_response
+from everbell.core.dead_view import GROUPS_MAX, DeadGroup, DeadGroupsView
+from everbell.core.event import Event, Record
 from everbell.core.request import Ask
 from everbell.core.spec import Name
+from everbell.core.target import group_of
 from everbell.edge.bodies import Body, read_query
 from everbell.edge.drafting import check_id
 from everbell.engine.bulk import spread
-from everbell.engine.requests import Redrive, RedriveMatching
+from everbell.engine.requests import Find, Redrive, RedriveMatching
 from everbell.engine.seen import Seen
 from everbell.errors import InvalidInput
 from everbell.http.message import HttpRequest, HttpResponse
 
 DEAD = TENANT + "/dead"
 REDRIVE_IDS_MAX = 1_000
+GROUPED_MAX = 20_000
+"""How many dead events one request reads to group them."""
 
 
 class RedriveSpec(Selection, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -76,6 +83,31 @@ class DeadApi(Resource, tag="dead events"):
         """Each comes with the reason and its attempts. Follow the cursor until there is none."""
         query = read_query(request, PageQuery)
         return await find_page(self._ask, selection(tenant, "dead", query), query)
+
+    @Route(
+        "GET",
+        DEAD + "/groups",
+        "Group dead events by target and reason",
+        (ResponseKind(200, "the groups", DeadGroupsView),),
+        access="read",
+        query=Selection,
+    )
+    async def group_dead(self, request: HttpRequest, tenant: str) -> HttpResponse:
+        """The oldest 20,000 dead events are read. Redrive and discard take `target` and `reason` of a group."""
+        chosen = selection(tenant, "dead", read_query(request, Selection))
+        groups: dict[tuple[str, str], DeadGroup] = {}
+        counted, cursor = 0, None
+        while counted < GROUPED_MAX:
+            found, cursor = await self._ask(Find(chosen, cursor, PAGE_EVENTS_MAX))
+            for seen in found:
+                _add_to_group(groups, seen.event)
+            counted += len(found)
+            if cursor is None:
+                break
+        largest = sorted(groups.values(), key=lambda group: -group.count)
+        return json_response(
+            DeadGroupsView(tuple(largest[:GROUPS_MAX]), counted, cursor is not None or len(largest) > GROUPS_MAX)
+        )
 
     @Route(
         "DELETE",
@@ -128,6 +160,18 @@ class DeadApi(Resource, tag="dead events"):
             if not isinstance(result, Seen)
         ]
         return RedrivenView(len(ids) - len(errors), errors)
+
+
+def _add_to_group(groups: dict[tuple[str, str], DeadGroup], event: Event | Record) -> None:
+    name = (group_of(event.to), event.reason or "")
+    known = groups.get(name)
+    at = instant(event.due_at)
+    groups[name] = DeadGroup(
+        *name,
+        1 if known is None else known.count + 1,
+        at if known is None else max(at, known.latest),
+        event.id if known is None else known.example,
+    )
 
 
 def _as_text(spec: RedriveSpec) -> str:

@@ -1,4 +1,4 @@
-"""One ordering key over HTTP: its head, how many events wait behind it, and how to drop a head that is stuck."""
+"""Ordering keys over HTTP: those that are blocked, the head of each, and how to drop a head that is stuck."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from everbell.api.route import TENANT, Resource, ResponseKind, Route
 from everbell.api.views import EventView, event_response, event_view, json_response
 from everbell.core.request import Ask
 from everbell.core.spec import check_name
-from everbell.edge.bodies import version_of
+from everbell.edge.bodies import read_query, version_of
 from everbell.engine.requests import Cancel, GetLine
+from everbell.engine.seen import KeyLine
+from everbell.engine.view_requests import GetBlockedKeys
 from everbell.errors import NotFound
 from everbell.http.message import HttpRequest, HttpResponse
 
-KEY = TENANT + "/keys/{ordering_key}"
+KEYS = TENANT + "/keys"
+KEY = KEYS + "/{ordering_key}"
+KEYS_MAX = 1_000
 
 
 class LineView(Struct, frozen=True, omit_defaults=True):
@@ -27,8 +31,22 @@ class LineView(Struct, frozen=True, omit_defaults=True):
     head: Annotated[EventView, Meta(description="the event that the others wait for, if one is due")] | None = None
 
 
+class LinesView(Struct, frozen=True, omit_defaults=True):
+    """Keys that are blocked by their head, by name."""
+
+    keys: list[LineView]
+    more: Annotated[bool, Meta(description="whether there are more such keys")] = False
+    unheard: Annotated[tuple[str, ...], Meta(description="nodes that did not answer, so keys may be missing")] = ()
+
+
+class KeysQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many keys."""
+
+    limit: Annotated[int, Meta(ge=1, le=KEYS_MAX, description="the maximum number in the answer")] = 100
+
+
 class LinesApi(Resource, tag="ordering keys"):
-    """The events of one ordering key."""
+    """Ordering keys, and the events that wait for their heads."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -43,9 +61,21 @@ class LinesApi(Resource, tag="ordering keys"):
     async def look_at_key(self, request: HttpRequest, tenant: str, key: str) -> HttpResponse:
         """The head is the event that has to end before the next event of the key starts."""
         check_name(key, "key")
-        line = await self._ask(GetLine(tenant, key))
-        head = None if line.head is None else event_view(line.head)
-        return json_response(LineView(key, line.waiting, line.is_more, head))
+        return json_response(_line_view(key, await self._ask(GetLine(tenant, key))))
+
+    @Route(
+        "GET",
+        KEYS,
+        "List the keys that are blocked by their head",
+        (ResponseKind(200, "the blocked keys", LinesView),),
+        access="read",
+        query=KeysQuery,
+    )
+    async def list_blocked_keys(self, request: HttpRequest, tenant: str) -> HttpResponse:
+        """All nodes are asked. The list counts up to 100 waiting events of each key."""
+        found = await self._ask(GetBlockedKeys(tenant, read_query(request, KeysQuery).limit))
+        lines = [_line_view(key, line) for key, line in found.lines]
+        return json_response(LinesView(lines, found.is_more, found.unheard))
 
     @Route(
         "DELETE",
@@ -64,3 +94,7 @@ class LinesApi(Resource, tag="ordering keys"):
         if line.head is None:
             raise NotFound(f"nothing of the key {key!r} is due, so it has no head to drop")
         return event_response(await self._ask(Cancel(tenant, line.head.event.id, version_of(request))))
+
+
+def _line_view(key: str, line: KeyLine) -> LineView:
+    return LineView(key, line.waiting, line.is_more, None if line.head is None else event_view(line.head))

@@ -45,6 +45,13 @@ _AT_A_TIME = 500
 # Not None: in a query, where all is text, the name "null" would be taken for it.
 KeyField = Annotated[str, Meta(min_length=1, max_length=NAME_BYTES_MAX, description="of this key")] | UnsetType
 TagField = Annotated[str, Meta(min_length=1, max_length=64, description="with this tag")] | UnsetType
+TargetField = (
+    Annotated[str, Meta(min_length=1, max_length=TARGET_LENGTH_MAX, description="of this receiver, as in …/targets")]
+    | UnsetType
+)
+ReasonField = (
+    Annotated[str, Meta(min_length=1, max_length=2_000, description="dead for exactly this reason")] | UnsetType
+)
 TimeField = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 CursorField = Annotated[str, Meta(min_length=1, max_length=4_096, description="from the page before")] | UnsetType
 
@@ -69,11 +76,13 @@ class Selection(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     )
     until: Annotated[TimeField, Meta(description="due at this time or earlier")] | UnsetType = UNSET
     attempts: Annotated[int, Meta(ge=1, le=1_000_000, description="with at least this number of attempts")] = 0
+    target: TargetField = UNSET
+    reason: ReasonField = UNSET
 
     @property
     def is_empty(self) -> bool:
         """Whether it means all events of a tenant."""
-        given = (self.key, self.tag, self.to, self.id_prefix, self.from_, self.until)
+        given = (self.key, self.tag, self.to, self.id_prefix, self.from_, self.until, self.target, self.reason)
         return all(part is UNSET for part in given) and not self.attempts
 
 
@@ -312,6 +321,8 @@ def selection(tenant: str, status: Status | None, chosen: Selection, *, repeats:
         _given(chosen.id_prefix),
         repeats=repeats,
         attempts_min=chosen.attempts,
+        target=_given(chosen.target),
+        reason=_given(chosen.reason),
     )
 
 

@@ -35,6 +35,7 @@ MODULES = (
     "everbell.cli.schedule",
     "everbell.cli.look",
     "everbell.cli.change",
+    "everbell.cli.stuck",
     "everbell.cli.forecast",
     "everbell.cli.export",
     "everbell.cli.recurring",
@@ -56,6 +57,7 @@ MODULES = (
 SHARED = (
     "everbell.cli.look",
     "everbell.cli.change",
+    "everbell.cli.stuck",
     "everbell.cli.recurring",
     "everbell.cli.pausing",
     "everbell.cli.queues",

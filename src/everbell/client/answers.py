@@ -253,6 +253,16 @@ class OrderingKeyLine(Struct, frozen=True):
     head: EventView | None = None
 
 
+class BlockedKeysPage(Answered, frozen=True):
+    """Ordering keys that are blocked by their head."""
+
+    keys: Sequence[OrderingKeyLine]
+    more: bool = False
+    """Whether there are more such keys."""
+    unheard: Sequence[str] = ()
+    """The nodes that did not answer, so that keys may be missing."""
+
+
 class Span(Struct, frozen=True):
     """A minute or an hour, and how many events are due in it."""
 

@@ -7,13 +7,22 @@ from typing import Any, Literal, Unpack
 
 from msgspec import Raw, Struct
 
-from everbell.client.answers import Cancelled, EventView, LoadForecast, OrderingKeyLine, Redriven, Rescheduled
+from everbell.client.answers import (
+    BlockedKeysPage,
+    Cancelled,
+    EventView,
+    LoadForecast,
+    OrderingKeyLine,
+    Redriven,
+    Rescheduled,
+)
 from everbell.client.call import Call, decoded
 from everbell.client.event_calls import view_of
 from everbell.client.event_json import DurationLike, InstantLike, encode_event, encode_json
 from everbell.client.operation import Calls, operation
 from everbell.client.paths import events_path, quoted, tenant_path
 from everbell.client.queries import Choice, selection, with_query
+from everbell.core.dead_view import DeadGroupsView
 
 PAGE_EVENTS_MAX = 1_000
 LONG_S = 590.0
@@ -110,6 +119,18 @@ class BulkCalls(Calls):
         return Call("GET", _key_path(self.tenant, key), _line, repeatable=True)
 
     @operation
+    def blocked_keys(self, *, limit: int = 100) -> Call[BlockedKeysPage]:
+        """The ordering keys that are blocked by their head, up to 1,000 of them."""
+        path = with_query(f"{tenant_path(self.tenant)}/keys", {"limit": limit})
+        return Call("GET", path, _blocked_keys, repeatable=True)
+
+    @operation
+    def dead_groups(self, **chosen: Unpack[Choice]) -> Call[DeadGroupsView]:
+        """Dead events by target and reason, the largest group first."""
+        path = with_query(f"{tenant_path(self.tenant)}/dead/groups", selection(**chosen))
+        return Call("GET", path, _dead_groups, repeatable=True, wait_s=60.0)
+
+    @operation
     def drop_head(self, key: str, *, version: int | None = None) -> Call[EventView]:
         """Cancel the head of an ordering key. Raises `NotFound` when no event of the key is due."""
         return Call("DELETE", f"{_key_path(self.tenant, key)}/head", view_of, version=version)
@@ -139,11 +160,19 @@ class _RawKeyLine(Struct, frozen=True):
     head: Raw = Raw(b"null")
 
 
+class _RawKeyLines(Struct, frozen=True):
+    keys: Sequence[_RawKeyLine]
+    more: bool = False
+    unheard: Sequence[str] = ()
+
+
 _cancelled = decoded(Cancelled)
 _rescheduled = decoded(Rescheduled)
 _redriven = decoded(Redriven)
 _forecast = decoded(LoadForecast)
 _line_of = decoded(_RawKeyLine)
+_lines_of = decoded(_RawKeyLines)
+_dead_groups = decoded(DeadGroupsView)
 
 
 def _count(status: int, body: bytes) -> int:
@@ -151,6 +180,14 @@ def _count(status: int, body: bytes) -> int:
 
 
 def _line(status: int, body: bytes) -> OrderingKeyLine:
-    line = _line_of(status, body)
-    head = None if bytes(line.head) == b"null" else view_of(status, bytes(line.head))
+    return _read_line(_line_of(status, body))
+
+
+def _blocked_keys(status: int, body: bytes) -> BlockedKeysPage:
+    found = _lines_of(status, body)
+    return BlockedKeysPage([_read_line(line) for line in found.keys], found.more, found.unheard)
+
+
+def _read_line(line: _RawKeyLine) -> OrderingKeyLine:
+    head = None if bytes(line.head) == b"null" else view_of(200, bytes(line.head))
     return OrderingKeyLine(line.key, line.waiting, line.more, head)

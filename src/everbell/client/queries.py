@@ -11,7 +11,10 @@ from everbell.client.paths import no_text
 
 
 class Choice(TypedDict, total=False):
-    """The events that match all given fields: the beginnings of target and id, and due times, both included."""
+    """The events that match all given fields: the beginnings of target and id, and due times, both included.
+
+    `target` is a whole target as the list of targets names it, and `reason` is why the events are dead.
+    """
 
     key: str | None
     tag: str | None
@@ -19,6 +22,8 @@ class Choice(TypedDict, total=False):
     id_prefix: str | None
     from_: InstantLike | None
     until: InstantLike | None
+    target: str | None
+    reason: str | None
 
 
 def selection(**given: Any) -> dict[str, Any]:

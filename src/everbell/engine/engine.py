@@ -26,6 +26,7 @@ from everbell.core.request import Handlers, Request
 from everbell.core.tenant import Tenants
 from everbell.engine.adoption import Adoption
 from everbell.engine.agenda import Agenda
+from everbell.engine.blocked_keys import KeyLister
 from everbell.engine.channel_table import ChannelTable
 from everbell.engine.dispatcher import AttemptListeners, Dispatcher
 from everbell.engine.entry import Entry, Phase, until_settled
@@ -157,7 +158,8 @@ class Engine:
         self.observer = Observer(clock, memory, queues, self.pauses, self.meter, notices)
         state = (store, clock, partitions, memory, self._lanes, self.dispatcher, writer, self.pauses, queues)
         explainer = Explainer(*state, operations.get)
-        parts = (operations, leases, self.observer, explainer)
+        key_lister = KeyLister(store, partitions, self._lanes, memory, operations.seen)
+        parts = (operations, leases, self.observer, explainer, key_lister)
         self._handlers = Handlers(*(each for part in parts for each in part.handlers()), complete=EngineRequest)
         self._upkeep = Upkeep(
             store,

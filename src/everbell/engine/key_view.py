@@ -20,10 +20,17 @@ _BLOCKING: tuple[Status, ...] = ("retrying", "dead", "scheduled", "paused")
 
 
 async def view_key(
-    store: Store, lanes: Lanes, memory: WorkingSet, partition: int, tenant: str, key: str
+    store: Store,
+    lanes: Lanes,
+    memory: WorkingSet,
+    partition: int,
+    tenant: str,
+    key: str,
+    *,
+    counted_max: int = COUNTED_MAX,
 ) -> tuple[Event | None, int, bool]:
     """The head, if an event of the key is due; the number of events behind it; and whether there are more."""
-    waiting, is_more = await _count(store, partition, tenant, key)
+    waiting, is_more = await _count(store, partition, tenant, key, counted_max)
     head = await head_of_key(store, lanes, memory, partition, tenant, key)
     first_here, only_here = lanes.summary(tenant, key)
     if head is not None and head is first_here and head.state == "waiting":
@@ -45,10 +52,10 @@ async def head_of_key(
     return lanes.summary(tenant, key)[0]
 
 
-async def _count(store: Store, partition: int, tenant: str, key: str) -> tuple[int, bool]:
+async def _count(store: Store, partition: int, tenant: str, key: str, counted_max: int) -> tuple[int, bool]:
     count, after = 0, -1
-    while count < COUNTED_MAX:
-        page = await store.waiting(partition, tenant, key, after, _PAGE)
+    while count < counted_max:
+        page = await store.waiting(partition, tenant, key, after, min(_PAGE, counted_max))
         count += len(page.events)
         if not page.more or not page.events:
             return count, False

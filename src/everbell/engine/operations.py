@@ -142,7 +142,7 @@ class Operations:
 
     async def get(self, request: Get) -> Seen:
         """The event as it is now. Raises `NotFound`."""
-        return self._seen(await self.edits.find(request.tenant, request.id))
+        return self.seen(await self.edits.find(request.tenant, request.id))
 
     async def _find(self, request: Find) -> tuple[list[Seen], str | None]:
         filter = request.filter
@@ -150,7 +150,7 @@ class Operations:
             slices = self._intake.slices
             filter = replace(filter, partition=partition_in(slices, filter.tenant, filter.key, self._store.partitions))
         found = await self._store.find(filter, request.cursor, request.limit)
-        return [self._seen(event) for event in found.events], found.cursor
+        return [self.seen(event) for event in found.events], found.cursor
 
     async def _count(self, request: CountEvents) -> Mapping[str, Counts]:
         return await self._store.counts()
@@ -213,13 +213,13 @@ class Operations:
 
         change = await self.edits.make(request.tenant, request.id, edit, None, frees=False)
         assert isinstance(change, Move)
-        return self._seen(change.after)
+        return self.seen(change.after)
 
     async def _line(self, request: GetLine) -> KeyLine:
         tenant, key = request.tenant, request.key
         partition = self._intake.partition_of_key(tenant, key)
         head, waiting, is_more = await view_key(self._store, self._lanes, self._memory, partition, tenant, key)
-        return KeyLine(None if head is None else self._seen(head), waiting, is_more)
+        return KeyLine(None if head is None else self.seen(head), waiting, is_more)
 
     async def _forecast(self, request: GetForecast) -> Forecast:
         async def page(partition: int, after: int, until_at: int, limit: int) -> Page:
@@ -266,10 +266,10 @@ class Operations:
         try:
             change = await self.edits.make(tenant, event_id, edit, version, frees=frees)
         except _AlreadyMade as made:
-            return self._seen(made.event)
+            return self.seen(made.event)
         assert isinstance(change, Move)
         self._meter.count_occurrences(change.before.course, change.after.course)
-        return self._seen(change.after)
+        return self.seen(change.after)
 
     def _not_made(self, result: Taken | EverbellError, draft: Draft) -> Seen | EverbellError:
         if isinstance(result, EverbellError):
@@ -279,9 +279,10 @@ class Operations:
             check_repeated(existing, draft)
         except Conflict as taken:
             return taken.as_value()
-        return self._seen(existing)
+        return self.seen(existing)
 
-    def _seen(self, event: Event | Record) -> Seen:
+    def seen(self, event: Event | Record) -> Seen:
+        """An event with its status, as users see it."""
         if isinstance(event, Record):
             return Seen.of(event, event.status)
         entry = self._memory.entries.get(event.sequence)

@@ -54,5 +54,15 @@ class KeyLine(Struct, frozen=True, array_like=True):
     """Whether more events wait than were counted."""
 
 
+class KeyLines(Struct, frozen=True, array_like=True):
+    """Keys that are blocked, by name, each with its head and the number of events that wait."""
+
+    lines: tuple[tuple[str, KeyLine], ...]
+    is_more: bool = False
+    """Whether there are more such keys."""
+    unheard: tuple[str, ...] = ()
+    """The nodes that did not answer, so that keys may be missing."""
+
+
 # The result of a draft: the id of a new event, the event that a repeated request found, or the reason for a refusal.
 DraftResult = str | Seen | EverbellError

@@ -8,7 +8,7 @@ from everbell.core.queue_view import QueuesView, WorkerInfo, merged_queues
 from everbell.core.target_view import TargetsView, merged_targets
 from everbell.engine.history import Past, PastSpan, merged_past
 from everbell.engine.request_routes import Anywhere, ByEventId, EveryNode
-from everbell.engine.seen import Explained
+from everbell.engine.seen import Explained, KeyLines
 
 
 class NoteWorker(Anywhere[None], frozen=True):
@@ -49,6 +49,20 @@ class GetPast(EveryNode[Past], frozen=True):
 
     def merged(self, answers: Sequence[Past], unheard: Sequence[str]) -> Past:
         return merged_past(answers, unheard)
+
+
+class GetBlockedKeys(EveryNode[KeyLines], frozen=True):
+    """The keys of a tenant that are blocked by their head, up to `limit` of them."""
+
+    tag = "blocked_keys"
+    tenant: str
+    limit: int
+
+    def merged(self, answers: Sequence[KeyLines], unheard: Sequence[str]) -> KeyLines:
+        # During a hand-over, two nodes may name the same key.
+        lines = {key: line for answer in answers for key, line in answer.lines}
+        is_more = len(lines) > self.limit or any(answer.is_more for answer in answers)
+        return KeyLines(tuple((key, lines[key]) for key in sorted(lines)[: self.limit]), is_more, tuple(unheard))
 
 
 class Explain(ByEventId[Explained], frozen=True):

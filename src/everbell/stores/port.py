@@ -171,6 +171,10 @@ class Filter(Struct, frozen=True):
     """Only events that repeat."""
     attempts_min: int = 0
     """Only events with at least this number of attempts."""
+    target: str | None = None
+    """Only events of this target, as `core.target.group_of` names it."""
+    reason: str | None = None
+    """Only events that are dead, or were not delivered, for exactly this reason."""
 
 
 class Found(Struct, frozen=True):

@@ -21,6 +21,7 @@ from typing import Any, Literal
 import msgspec
 
 from everbell.core.event import End, Event, Record, status_of
+from everbell.core.target import group_of
 from everbell.errors import InvalidInput
 from everbell.stores.port import Filter, Found
 from everbell.stores.rows import BadRow, read_event, read_record
@@ -89,6 +90,8 @@ def matches(filter: Filter, found: Event | Record) -> bool:
         and (filter.to is None or found.to.startswith(filter.to))
         and (filter.id_prefix is None or found.id.startswith(filter.id_prefix))
         and found.attempt_count >= filter.attempts_min
+        and (filter.reason is None or found.reason == filter.reason)
+        and (filter.target is None or group_of(found.to) == filter.target)
         and (not filter.repeats or (isinstance(found, Event) and found.repeat is not None))
         and _has_status(filter, found)
     )

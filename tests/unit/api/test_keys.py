@@ -6,7 +6,8 @@ import asyncio
 
 from tests.unit.api.api_caller import EVENTS, Caller, called
 
-KEY = "/v1/tenants/shop/keys/k"
+KEYS = "/v1/tenants/shop/keys"
+KEY = f"{KEYS}/k"
 
 
 async def stuck(caller: Caller) -> None:
@@ -59,5 +60,28 @@ def test_a_key_with_nothing_due_has_no_head() -> None:
         assert (await caller.call("GET", KEY)).json == {"key": "k", "waiting": 0}
         assert (await caller.call("DELETE", f"{KEY}/head")).status == 404
         assert (await caller.call("GET", "/v1/tenants/shop/keys/%00")).status == 422
+
+    called(test)
+
+
+def test_blocked_keys_are_listed_with_their_heads() -> None:
+    async def test(caller: Caller) -> None:
+        assert (await caller.call("GET", KEYS)).json == {"keys": []}
+        await stuck(caller)
+        await caller.schedule("store", id="first", key="k", **{"in": 0, "to": "https://nobody.example/"})
+        await caller.schedule("shop", id="free", key="free", **{"in": 0, "to": "queue:work"})
+        await caller.schedule("shop", id="last", key="z", **{"in": 0, "to": "https://nobody.example/"})
+        await asyncio.sleep(10)
+        lines = (await caller.call("GET", KEYS)).json["keys"]
+        assert [(line["key"], line["waiting"], line["head"]["id"]) for line in lines] == [
+            ("k", 2, "first"),
+            ("z", 0, "last"),
+        ]
+        view = (await caller.call("GET", f"{KEYS}?limit=1")).json
+        assert (len(view["keys"]), view["more"]) == (1, True)
+        await caller.call("DELETE", f"{KEY}/head")
+        await asyncio.sleep(1)
+        lines = (await caller.call("GET", KEYS)).json["keys"]
+        assert "first" not in [line["head"]["id"] for line in lines]
 
     called(test)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -49,6 +50,9 @@ async def some(caller: Caller) -> None:
         ("id_prefix=ab", ""),
         ("id_prefix=a&to=queue:work&key=k", "a"),
         ("status=delivering", ""),
+        ("target=queue:work", "abcd"),
+        ("target=queue:wor", ""),
+        ("reason=x", ""),
     ],
 )
 def test_finding(query: str, ids: str) -> None:
@@ -168,6 +172,27 @@ def test_the_dead_tell_why() -> None:
         assert "nothing here delivers" in event["reason"]
         assert event["attempts"][0]["result"] == "refused"
         assert "next_attempt_at" not in event
+
+    called(test)
+
+
+def test_the_dead_are_grouped_by_target_and_reason_and_a_group_is_redriven() -> None:
+    async def test(caller: Caller) -> None:
+        await dead(caller)
+        await caller.schedule(id="other", **{**NOWHERE, "to": "https://other.example/hook"})
+        await asyncio.sleep(1)
+        view = (await caller.call("GET", f"{DEAD}/groups")).json
+        assert (view["counted"], view["more"]) == (5, False)
+        assert [group["count"] for group in view["groups"]] == [4, 1]
+        small = view["groups"][1]
+        assert (small["target"], small["example"]) == ("https://other.example:443", "other")
+        chosen = {"target": small["target"], "reason": small["reason"]}
+        assert (await caller.call("GET", f"/v1/tenants/shop/count?status=dead&{urlencode(chosen)}")).json["count"] == 1
+        assert (await caller.call("GET", f"{DEAD}/groups?tag=t")).json["counted"] == 1
+        answer = await caller.call("POST", f"{DEAD}/redrive", {"all": True, **chosen, "reason": "another"})
+        assert answer.json["redriven"] == 0
+        answer = await caller.call("POST", f"{DEAD}/redrive", {"all": True, **chosen})
+        assert answer.json["redriven"] == 1
 
     called(test)
 

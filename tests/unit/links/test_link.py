@@ -91,8 +91,8 @@ from everbell.engine.requests import (
     TryOut,
     UntilStopping,
 )
-from everbell.engine.seen import Explained, KeyLine, Seen
-from everbell.engine.view_requests import Explain, GetPast, GetQueues, GetTargets, NoteWorker
+from everbell.engine.seen import Explained, KeyLine, KeyLines, Seen
+from everbell.engine.view_requests import Explain, GetBlockedKeys, GetPast, GetQueues, GetTargets, NoteWorker
 from everbell.errors import Conflict, EverbellError, InvalidInput, NotFound, OutcomeUnknown, Overloaded, Stopping
 from everbell.http.client_message import HttpFailure
 from everbell.links.link_client import LinkClient
@@ -146,6 +146,7 @@ EXAMPLES: list[tuple[Request[Any], Any]] = [
     (Redrive("shop", "order-17", 5), SEEN),
     (RedriveMatching(FILTER, 2.5), 7),
     (GetLine("shop", "order-17"), KeyLine(SEEN, 3, True)),
+    (GetBlockedKeys("shop", 5), KeyLines((("k", KeyLine(SEEN, 3, True)),), True, ("n2",))),
     (GetForecast(None, 60_000, 3), Forecast(60_000, 60_000, [1, 0, 2], 1, 5, None)),
     (TryOut("shop", "order-17"), Outcome("failed", "HTTP 503", 503, 1_000)),
     (LeaseEvents("shop", "work", 10, 20_000, None), [LEASE]),

@@ -25,7 +25,15 @@ from everbell.errors import EverbellError, InvalidInput, NotOwner
 from everbell.links.wire import CODECS, NOTHING, Answer, RequestFrame, pack_error, unpack_error
 from tests.unit.links.test_link import ENDED, EXAMPLES, SEEN
 
-NEWER = {"queues", "targets", "past", "items", "explain", *(kind.tag for kind in requests_of(ReplicaRequest))}
+NEWER = {
+    "queues",
+    "targets",
+    "past",
+    "items",
+    "explain",
+    "blocked_keys",
+    *(kind.tag for kind in requests_of(ReplicaRequest)),
+}
 """The requests that the previous version does not know. Its nodes refuse them, and have done nothing."""
 FRAMES: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("peer_frames.json").read_text())
 _ALL_FIELDS = Amendment(

@@ -12,6 +12,8 @@ export const FIELDS = /** @type {const} */ ([
   ["attempts", "attempts, at least", "3"],
   ["from", "due from", "2026-11-20T10:00:00Z"],
   ["until", "due until", "2026-11-20T11:00:00Z"],
+  ["target", "receiver", "https://shop.example:443"],
+  ["reason", "died of", "HTTP 503"],
 ]);
 
 /** The search in the address. @param {URLSearchParams} params @param {string[]} [more] other fields to keep */

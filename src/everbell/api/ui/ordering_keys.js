@@ -1,6 +1,6 @@
 /** Ordering keys: the heads that block others, and how to unblock them. */
 
-import { ApiError, call, get, getIfPossible, inTenant, query } from "./api.js";
+import { ApiError, call, get, inTenant, query } from "./api.js";
 import { h } from "./dom.js";
 import { ask, card, count, empty, flushCard, heading, plural, status, table } from "./parts.js";
 import { askPause } from "./pauses.js";
@@ -16,7 +16,7 @@ export function orderingKeys(context) {
   /** @param {AbortSignal} signal */
   async function load(signal) {
     if (!name) {
-      blocked = await getIfPossible(inTenant(context.tenant, "keys") + query({ limit: 100 }), signal);
+      blocked = await get(inTenant(context.tenant, "keys") + query({ limit: 100 }), signal);
       return;
     }
     try {
@@ -136,55 +136,40 @@ export function orderingKeys(context) {
           h("input", { name: "key", "aria-label": "Key", placeholder: "order-17", spellcheck: "false" }),
           h("button", { type: "submit" }, "Open the key"),
         ),
-        !blocked
-          ? flushCard(
-              null,
-              null,
-              empty(
-                "info",
-                "This node does not list blocked keys",
-                h(
-                  "span",
-                  null,
-                  "Open one by its name, or list waiting events: ",
-                  h("a", { href: context.link("events", [], { status: "waiting" }) }, "waiting events"),
-                ),
-              ),
-            )
-          : flushCard(
-              "Blocked keys",
-              null,
-              keys.length
-                ? table(
-                    [["Key"], ["Head"], ["State"], ["Waiting", "number"], ["", "number"]],
-                    keys.map((/** @type {any} */ each) =>
-                      h(
-                        "tr",
-                        { key: each.key },
-                        h("td", null, h("a", { class: "clip", href: context.link("keys", [each.key]) }, each.key)),
-                        h(
-                          "td",
-                          null,
-                          h("a", { class: "mono clip", href: context.link("event", [each.head.id]) }, each.head.id),
-                        ),
-                        h("td", null, status(each.head.status)),
-                        h("td", { class: "number" }, count(each.waiting), each.more ? "+" : ""),
-                        h(
-                          "td",
-                          { class: "number" },
-                          context.can("schedule") &&
-                            h(
-                              "button",
-                              { type: "button", class: "danger", onclick: () => unblock(each.key, each.head) },
-                              "Cancel the head…",
-                            ),
-                        ),
-                      ),
+        flushCard(
+          "Blocked keys",
+          null,
+          keys.length
+            ? table(
+                [["Key"], ["Head"], ["State"], ["Waiting", "number"], ["", "number"]],
+                keys.map((/** @type {any} */ each) =>
+                  h(
+                    "tr",
+                    { key: each.key },
+                    h("td", null, h("a", { class: "clip", href: context.link("keys", [each.key]) }, each.key)),
+                    h(
+                      "td",
+                      null,
+                      h("a", { class: "mono clip", href: context.link("event", [each.head.id]) }, each.head.id),
                     ),
-                    "Blocked keys",
-                  )
-                : empty("check", "No key is blocked"),
-            ),
+                    h("td", null, status(each.head.status)),
+                    h("td", { class: "number" }, count(each.waiting), each.more ? "+" : ""),
+                    h(
+                      "td",
+                      { class: "number" },
+                      context.can("schedule") &&
+                        h(
+                          "button",
+                          { type: "button", class: "danger", onclick: () => unblock(each.key, each.head) },
+                          "Cancel the head…",
+                        ),
+                    ),
+                  ),
+                ),
+                "Blocked keys",
+              )
+            : empty("check", "No key is blocked"),
+        ),
       ),
     ];
   }

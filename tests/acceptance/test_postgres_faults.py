@@ -7,6 +7,7 @@ raised was not stored and never will be.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -22,6 +23,7 @@ from everbell.stores.port import Add, Change
 from everbell.stores.postgres import schema as postgres_schema
 from everbell.stores.postgres.address import read_address
 from everbell.stores.postgres.connection import connect
+from everbell.stores.postgres.leftovers import TURN_OPERATIONS
 from everbell.stores.postgres.store import PostgresStore
 from everbell.stores.postgres.write import COPIED_MIN, Operation, copy
 from everbell.stores.table_writes import TableWrites
@@ -229,7 +231,7 @@ def test_a_client_that_is_cut_off_inside_a_transaction_does_not_keep_its_partiti
             # nothing.
             await asyncio.wait_for(holds.wait(), PATIENCE_S)
             await new.raise_fence(dict.fromkeys(range(PARTITIONS), 9))
-            with pytest.raises(StoreUnavailable):
+            with pytest.raises(Fenced):
                 await apply
             await proxy.release()
             assert await stored(new) == set()
@@ -303,35 +305,36 @@ def test_a_lost_answer_is_looked_up(count: int, marker: bytes) -> None:
 
 
 @pytest.mark.parametrize(("count", "marker"), [(1, b""), (LARGE, b"BEGIN"), (LARGE, b"COPY"), (LARGE, b"COMMIT")])
-def test_a_lost_request_is_not_stored(count: int, marker: bytes) -> None:
+def test_a_lost_request_is_sent_again_at_once(count: int, marker: bytes) -> None:
     async def scenario() -> None:
         server = shared.postgres()
         async with FatefulProxy(server.port) as proxy, opened(through(server.fresh_schema(), server, proxy)) as store:
             epochs = await owning(store)
             await store.apply(some(1), epochs)
             proxy.once(Fate.CUT, marker)
-            with pytest.raises(StoreUnavailable):
-                await store.apply(some(2, count), epochs)
+            assert await store.apply(some(2, count), epochs) == {}
             assert proxy.fates == [Fate.CUT]
-            assert await stored(store) == {1}
-            await store.apply(some(2, count), epochs)
             assert await stored(store) == set(range(1, 2 + count))
+            assert (await store.counts())["shop"].pending == 1 + count
 
     asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(("count", "marker"), [(1, b""), (LARGE, b"COMMIT")])
-def test_a_request_that_arrives_after_it_was_given_up_is_not_stored(count: int, marker: bytes) -> None:
+def test_a_request_that_arrives_after_it_was_sent_again_is_not_stored_twice(count: int, marker: bytes) -> None:
     async def scenario() -> None:
         server = shared.postgres()
         async with FatefulProxy(server.port) as proxy, opened(through(server.fresh_schema(), server, proxy)) as store:
             epochs = await owning(store)
             await store.apply(some(1), epochs)
             proxy.once(Fate.HOLD, marker)
-            with pytest.raises(StoreUnavailable):
-                await store.apply(some(2, count), epochs)
+            await store.apply(some(2, count), epochs)
+            # The event is over, so a second copy would be stored without a conflict.
+            await store.apply([finish(event(2))], epochs)
+            for number in range(2 * TURN_OPERATIONS):
+                await store.apply(some(1_000 + number), epochs)
             await proxy.release()
-            assert await stored(store) == {1}
+            assert await stored(store) == {1, *range(3, 2 + count), *range(1_000, 1_000 + 2 * TURN_OPERATIONS)}
 
     asyncio.run(scenario())
 
@@ -343,34 +346,82 @@ def test_a_lost_answer_to_taking_partitions_is_looked_up() -> None:
             first = await store.raise_fence({0: 1})
             for number, fate in enumerate((Fate.DEAFEN, Fate.CUT)):
                 proxy.once(fate)
-                try:
-                    sequence = await store.raise_fence({0: 2 + number})
-                except StoreUnavailable:
-                    assert fate is Fate.CUT
-                    sequence = await store.raise_fence({0: 2 + number})
+                sequence = await store.raise_fence({0: 2 + number})
                 assert sequence == first + (1 + number << 32)
             assert store.epoch == 3
 
     asyncio.run(scenario())
 
 
-def test_a_session_that_an_administrator_ends_is_replaced() -> None:
+_END_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'everbell'"
+
+
+@pytest.mark.parametrize("count", [1, LARGE])
+def test_callers_do_not_notice_that_an_administrator_ends_sessions(count: int) -> None:
+    """A stream of kills: each hits the sessions at another moment of a write or a read, or between two."""
+
+    async def scenario() -> None:
+        server = shared.postgres()
+        moments = random.Random(17)
+        async with opened(server.fresh_schema()) as store:
+            epochs = await owning(store)
+            administrator = await asyncpg.connect(server.url)
+
+            async def end_sessions() -> int:
+                await asyncio.sleep(moments.choice((0, 0.002, 0.005, 0.01, 0.02)))
+                return len(await administrator.fetch(_END_SESSIONS))
+
+            ended = 0
+            for number in range(30):
+                ending = asyncio.create_task(end_sessions())
+                assert await store.apply(some(1 + number * count, count), epochs) == {}
+                assert (await store.counts())["shop"].pending == (number + 1) * count
+                ended += await ending
+            assert ended >= 30
+            await administrator.close()
+            assert await stored(store) == set(range(1, 1 + 30 * count))
+
+    asyncio.run(scenario())
+
+
+_VERSIONS = """
+    SELECT max(versions) FROM (
+        SELECT count(*) AS versions
+        FROM generate_series(0, pg_relation_size($1::text::regclass) / 8192 - 1) AS page,
+            heap_page_items(get_raw_page($1, page::int)) AS item
+        WHERE t_data IS NOT NULL GROUP BY substring(t_data FOR 16)
+    ) AS rows
+"""
+"""The most versions of a row, by the 16 bytes that begin with its primary key."""
+
+
+def test_rows_that_every_write_updates_do_not_gather_dead_versions() -> None:
+    """While a transaction keeps the server from removing dead versions, no row has more than one turn's of them."""
+
     async def scenario() -> None:
         server = shared.postgres()
         url = server.fresh_schema()
         async with opened(url) as store:
             epochs = await owning(store)
-            administrator = await asyncpg.connect(server.url)
-            made: set[int] = set()
-            for number in range(1, 11):
-                await administrator.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                    "WHERE application_name = 'everbell' AND pid <> pg_backend_pid()"
-                )
-                await eventually(lambda: store.apply(some(number), epochs))  # noqa: B023
-                made.add(number)
-                assert await eventually(lambda: stored(store)) == made
+            await store.apply(some(1), epochs)
+            schema = read_address(url).schema
+            watcher = await asyncpg.connect(read_address(url).dsn, server_settings={"search_path": schema})
+            holder = watcher.transaction(isolation="repeatable_read")
+            await holder.start()
+            await watcher.fetch("SELECT * FROM store")
+            for number in range(2, 4 * TURN_OPERATIONS):
+                await store.apply(some(number), epochs)
+            administrator = await asyncpg.connect(server.url, server_settings={"search_path": f"{schema}, public"})
+            await administrator.execute("CREATE EXTENSION IF NOT EXISTS pageinspect SCHEMA public")
+            assert await administrator.fetchval(_VERSIONS, "writers") <= TURN_OPERATIONS
+            assert await administrator.fetchval(_VERSIONS, "counts") <= TURN_OPERATIONS
             await administrator.close()
+            await holder.rollback()
+            await watcher.close()
+            assert (await store.counts())["shop"].pending == 4 * TURN_OPERATIONS - 1
+        # The next process that opens the store adds up all rows.
+        async with opened(url) as store:
+            assert (await store.counts())["shop"].pending == 4 * TURN_OPERATIONS - 1
 
     asyncio.run(scenario())
 

@@ -40,6 +40,8 @@ ASKED_PER_WRITE = 64
 # Otherwise events that come in faster than they go out would have to be read from the store again.
 TURNS_GIVEN = 4
 _FULL_RETRY_S = 0.5
+# A store that was away works again at once: its first answers need not wait.
+_AWAY_RETRY_S = 0.1
 # How long new events wait for a store that does not answer before they are refused.
 _ANSWER_S = 3.0
 
@@ -358,9 +360,9 @@ class StoreWriter:
             refused.update((kept[index], refusal) for index, refusal in again.items())
         return refused
 
-    def _pause(self, why: StoreFull | StoreUnavailable) -> None:
+    def _pause(self, away: StoreUnavailable) -> None:
         """Retry later."""
-        self._fail(why, _now_s() + _FULL_RETRY_S)
+        self._fail(away, _now_s() + _AWAY_RETRY_S)
 
     def _fail(self, why: StoreFull | StoreUnavailable, until_s: float) -> None:
         if self._full is None:

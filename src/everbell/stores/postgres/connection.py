@@ -1,7 +1,8 @@
 """A connection to PostgreSQL that reconnects by itself.
 
-A call fails at once while the database is away. The first call after a pause connects again, and the pause grows with
-each failure.
+A call whose connection is lost is repeated on a new one at once: a server ends single sessions for many reasons, and
+the caller notices nothing. A call fails at once while the database is away. The first call after a pause connects
+again. The pause is short even after many failures: a restarted server is used as soon as it accepts connections.
 
 Every statement of the store uses a primary key. So a session switches all other plans off, and plans each statement
 once: statistics are never up to date for tables that gain and lose ten thousand rows a second.
@@ -25,8 +26,10 @@ Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 CONNECT_S = 5.0
 ANSWER_S = 15.0  # A connection without an answer for this long is lost.
-_PAUSE_S = 0.05
-_PAUSE_MAX_S = 2.0
+TRIES = 8
+"""How many connections in a row may be lost during the same call before the call fails."""
+_PAUSE_S = 0.025
+_PAUSE_MAX_S = 0.2
 
 # A statement times out in the server before its caller gives up, so the server reports that nothing was made. A session
 # that is idle within a transaction belongs to a stopped process, and delays the nodes that take its partitions.
@@ -56,6 +59,21 @@ async def connect(address: PostgresAddress) -> Connection:
         connection.terminate()
         raise
     return connection
+
+
+def is_certain(error: BaseException, connection: Connection) -> bool:
+    """Whether the server reported that nothing was made, and goes on."""
+    return (
+        isinstance(error, asyncpg.PostgresError)
+        and not connection.is_closed()
+        and getattr(error, "severity_en", None) not in ("FATAL", "PANIC")
+    )
+
+
+def is_lost(error: BaseException, connection: Connection) -> bool:
+    """Whether the connection is lost, and another one may work at once. A server that does not answer is not asked
+    again: its callers have waited long enough."""
+    return not isinstance(error, TimeoutError) and not is_certain(error, connection)
 
 
 class PostgresLink:
@@ -106,19 +124,23 @@ class PostgresLink:
             self._connection = None
 
     async def ask(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Do work that a caller may repeat. Raises a `StoreError`."""
-        connection = await self.connected()
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                return await work(connection)
-        except PostgresFailure as error:
-            failure = store_error(error, self._address.name)
-            if isinstance(failure, StoreUnavailable):
+        """Do work that may be repeated. Raises a `StoreError`."""
+        for left in reversed(range(TRIES)):
+            connection = await self.connected()
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    return await work(connection)
+            except PostgresFailure as error:
+                failure = store_error(error, self._address.name)
+                is_over = not left or not is_lost(error, connection)
+                if isinstance(failure, StoreUnavailable):
+                    self.drop()
+                if is_over:
+                    raise failure from error
+            except asyncio.CancelledError:
                 self.drop()
-            raise failure from error
-        except asyncio.CancelledError:
-            self.drop()
-            raise
+                raise
+        raise AssertionError("the last try returns or raises")
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None

@@ -121,6 +121,10 @@ sim: $(VENV)/.dev ## Simulate more seeds, random ones or from SEED on, for MINUT
 		$(BIN)/python -m tests.simulation.$$campaign --seed $$seed --minutes $(MINUTES) || failed=1; \
 	done; exit $$failed
 
+.PHONY: model
+model: $(VENV)/.dev ## Explore all interleavings of small clusters: joins, deaths, pauses, lost leases, releases
+	@exec $(BIN)/python -m tests.model $(ARGS)
+
 .PHONY: fuzz
 fuzz: $(VENV)/.dev system services-installed ## Search for input that breaks a test, from SEED or a random one, for MINUTES
 	@exec $(BIN)/python -m tests.fuzz $(if $(SEED),--seed $(SEED)) --minutes $(MINUTES)

@@ -14,7 +14,7 @@ from typing import Protocol
 from everbell.cluster.backoff import Backoff
 from everbell.cluster.heartbeat import is_renewed
 from everbell.cluster.lease_watches import dead_among
-from everbell.core.cluster import AbortJoin, Command, Member, PeerGc, PrepareJoin, Value, report
+from everbell.core.cluster import Command, Member, Value, inspected, next_try, report, withdrawn
 from everbell.errors import ClusterError
 from everbell.logs.port import Log
 
@@ -76,7 +76,7 @@ class Joining:
             await asyncio.sleep(_JOIN_LEASES * self._lease_ms / 1_000)
             if node.me != me or node.is_member:
                 return
-            node.append(AbortJoin(me, "it took too long"), PeerGc(me))
+            node.append(*withdrawn(me))
 
     async def inspect(self, incarnations: tuple[str, ...]) -> None:
         """Report dead members that no watcher has reported, then try to join."""
@@ -85,15 +85,13 @@ class Joining:
         dead = await dead_among(self._log, incarnations)
         if node.me != me:
             return
-        node.append(*(report(me, each) for each in dead if each in node.value.members or each in node.value.joins))
-        if not node.is_member:
-            node.append(PrepareJoin(node.member()))
+        node.append(*inspected(node.value, node.member(), dead))
 
     async def join_later(self) -> None:
-        """The cluster could not accept the join now: withdraw it after a pause, which leads to the next try."""
+        """The cluster could not accept the join now: try again after a pause."""
         await asyncio.sleep(self._backoff.next_s())
         if self._node.me:
-            self._node.append(PeerGc(self._node.me))
+            self._node.append(*next_try(self._node.me))
 
     async def wait_for_name(self, incarnation: str) -> None:
         """Another incarnation has our name: our previous incarnation, until its lease ends, or a live node."""
@@ -107,4 +105,4 @@ class Joining:
         if node.me:
             if incarnation in node.value.members or incarnation in node.value.joins:
                 node.append(report(node.me, incarnation))
-            node.append(PeerGc(node.me))
+            node.append(*next_try(node.me))

@@ -41,7 +41,6 @@ from everbell.core.cluster import (
     Left,
     Member,
     NameTaken,
-    PrepareJoin,
     Remove,
     Start,
     Stop,
@@ -50,6 +49,7 @@ from everbell.core.cluster import (
     Watch,
     effects,
     encode_command,
+    first_try,
     is_drained,
     reactions,
     report,
@@ -251,7 +251,7 @@ class ClusterNode:
         # Only now that it has a lease: a node is at most one incarnation at a time.
         self.me, self._heartbeat = me, heartbeat
         self._go(NodePhase.JOINING)
-        self.append(PrepareJoin(self.member()))
+        self.append(*first_try(self.member()))
         self._begin(self._joining.insist(me))
 
     def member(self) -> Member:

@@ -9,6 +9,7 @@ asking another node. The shell is `everbell.cluster`.
 """
 
 from everbell.core.cluster.apply import apply
+from everbell.core.cluster.attempts import first_try, inspected, next_try, withdrawn
 from everbell.core.cluster.commands import (
     FORMAT,
     AbortJoin,
@@ -119,10 +120,13 @@ __all__ = [
     "effects",
     "encode_command",
     "encode_value",
+    "first_try",
     "flaw",
+    "inspected",
     "is_drained",
     "member_named",
     "next_in_line",
+    "next_try",
     "reactions",
     "report",
     "slices_of",
@@ -130,4 +134,5 @@ __all__ = [
     "watched",
     "watcher_of",
     "watches",
+    "withdrawn",
 ]

@@ -22,8 +22,6 @@ from everbell.core.cluster import (
     Left,
     Member,
     NameTaken,
-    PeerGc,
-    PrepareJoin,
     Release,
     Start,
     Stop,
@@ -34,6 +32,9 @@ from everbell.core.cluster import (
     decode_command,
     effects,
     encode_command,
+    first_try,
+    inspected,
+    next_try,
     reactions,
     report,
 )
@@ -134,7 +135,12 @@ class Stage:
         todo = effects(before, after, peer.me)
         for effect in todo:
             self._perform(peer, effect)
-        commands = reactions(before, after, peer.me, self.ended) if peer.is_alive else ()
+        if not peer.is_alive:
+            return todo, ()
+        # A watch of a lease that has ended ends at once, but not before the reactions to the entry.
+        late = sorted(effect.incarnation for effect in todo if isinstance(effect, Watch))
+        reports = [report(peer.me, each) for each in late if each in self.ended]
+        commands = (*reactions(before, after, peer.me), *reports)
         peer.queue.extend(commands)
         return todo, commands
 
@@ -145,8 +151,8 @@ class Stage:
             case Unwatch(incarnation):
                 peer.watching.discard(incarnation)
             case Inspect(incarnations):
-                peer.queue.extend(report(peer.me, found) for found in incarnations if found in self.ended)
-                peer.queue.append(PrepareJoin(peer.member))
+                dead = [found for found in incarnations if found in self.ended]
+                peer.queue.extend(inspected(peer.value, peer.member, dead))
             case BackOff() | NameTaken():
                 peer.is_backing_off = True
             case Joined():
@@ -168,7 +174,7 @@ class Stage:
             peer.running[partition] = epoch
 
     def ask_to_join(self, peer: Peer) -> None:
-        """A joiner begins by clearing dead peers, each time it tries."""
+        """A process asks to join. From its second try on, it clears dead peers first."""
         peer.is_backing_off = False
+        peer.queue.extend(next_try(peer.me) if peer.attempts else first_try(peer.member))
         peer.attempts += 1
-        peer.queue.append(PeerGc(peer.me))

@@ -3,9 +3,8 @@
 A line that begins with `>` is an action; the indented lines under it are its results for every peer:
 
     > cluster a b c, 6 partitions, log at 5      a cluster that has settled, with the ring a→b→c→a
-    > starts d                                   a process that wants to join: it first clears dead peers
-    > d sends prepare-join                       skip that, and join at once
-    > dying d sends prepare-join                 the same, and its lease ends before any peer plays that
+    > starts d                                   a process that wants to join
+    > starts dying d                             the same, and its lease ends before any peer plays its command
     > next d                                     the next command of d is appended, and all peers play it
     > dies c                                     its lease ends, and its watchers notice
     > dies unseen c                              its lease ends, and no watcher notices
@@ -43,7 +42,6 @@ from everbell.core.cluster import (
     Member,
     NameTaken,
     NotifyWatchers,
-    PeerGc,
     Percentage,
     PrepareJoin,
     Release,
@@ -57,6 +55,8 @@ from everbell.core.cluster import (
     Watch,
     Weighted,
     apply,
+    first_try,
+    next_try,
 )
 from everbell.core.cluster.placement import settle
 from tests.unit.core.cluster.stage import Peer, Stage
@@ -86,16 +86,14 @@ class Storyteller:
             case ["cluster", *names, count, "partitions", "log", "at", index]:
                 yield from self._cluster(names, int(count), int(index))
             case ["starts", name]:
-                yield from self._append(name, PeerGc(self._peer(name).me))
+                yield from self._append_all(name, first_try(self._peer(name).member))
             case ["retries", name]:
                 assert self.stage.peers[name].is_backing_off
-                yield from self._append(name, PeerGc(name))
-            case [name, "sends", "prepare-join"]:
-                yield from self._append(name, PrepareJoin(self._peer(name).member))
-            case ["dying", name, "sends", "prepare-join"]:
+                yield from self._append_all(name, next_try(name))
+            case ["starts", "dying", name]:
                 self._peer(name).end()
                 self.stage.ended.add(name)
-                yield from self._append(name, PrepareJoin(self._peer(name).member))
+                yield from self._append_all(name, first_try(self._peer(name).member))
             case ["next", name]:
                 yield from self._append(name, self.stage.peers[name].queue.popleft())
             case ["released", name]:
@@ -134,6 +132,10 @@ class Storyteller:
     def _released(self, name: str) -> Command:
         self.stage.release(self.stage.peers[name])
         return self.stage.peers[name].queue.pop()
+
+    def _append_all(self, who: str, commands: tuple[Command, ...]) -> Iterator[str]:
+        for command in commands:
+            yield from self._append(who, command)
 
     def _append(self, who: str, command: Command) -> Iterator[str]:
         yield f"({self.stage.append(command)}) {who}: {_phrase(command)}"

@@ -34,7 +34,6 @@ from everbell.core.cluster import (
     apply,
     effects,
     reactions,
-    report,
     watcher_of,
     watches,
 )
@@ -149,17 +148,6 @@ def test_a_joiner_and_its_watcher_append_the_next_phase() -> None:
     assert reactions(before, prepared, "d") == (NotifyWatchers("d"),)
     assert reactions(prepared, notified, watcher) == (AcceptJoin("d"),)
     assert [reactions(prepared, notified, me) for me in ("a", "b", "c", "d") if me != watcher] == [(), (), ()]
-
-
-def test_the_dead_are_reported_and_not_accepted() -> None:
-    before = town("abc", 3)
-    prepared = after(before, PrepareJoin(d))
-    target = prepared.joins["d"].target
-    watcher = watcher_of(before, target)
-
-    assert reactions(before, prepared, watcher, {"d"}) == (report(watcher, "d"),)
-    assert reactions(before, prepared, "d", {target}) == (report("d", target),)
-    assert reactions(prepared, after(prepared, NotifyWatchers("d")), watcher, {"d"}) == ()
 
 
 def test_a_node_that_begins_with_a_snapshot_repeats_its_reactions() -> None:

@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 from msgspec.structs import replace
 
-from everbell.core.cluster import Inspect, Placement, PrepareJoin, Value, membership, placement, reactions, watching
+from everbell.core.cluster import Command, Inspect, Placement, PrepareJoin, Value, membership, placement, watching
 from everbell.errors import BrokenInvariant
 from tests.unit.core.cluster import stage
 from tests.unit.core.cluster.test_interleavings import check_rest
@@ -16,8 +16,8 @@ from tests.unit.core.cluster.weather import changeable, hostile_to_joiners
 
 SEEDS = 400
 
-# The package has functions of the same names, which hide these modules from an import statement.
-EFFECTS, REACTIONS = map(import_module, ("everbell.core.cluster.effects", "everbell.core.cluster.reactions"))
+# The package has a function of the same name, which hides the module from an import statement.
+EFFECTS = import_module("everbell.core.cluster.effects")
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -49,11 +49,17 @@ def joiners_watch_nobody(patch: pytest.MonkeyPatch) -> None:
 
 def _watch_as(watched: Callable[[Value, str], tuple[str, ...]], patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EFFECTS, "watched", watched)
-    patch.setattr(REACTIONS, "watched", watched)
 
 
 def nobody_asks_who_is_dead_already(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(stage, "reactions", lambda before, after, me, dead: reactions(before, after, me))
+    end_lease = stage.Stage.end_lease
+
+    def told_now_or_never(self: stage.Stage, incarnation: str) -> dict[str, Command]:
+        told = end_lease(self, incarnation)
+        self.ended.discard(incarnation)
+        return told
+
+    patch.setattr(stage.Stage, "end_lease", told_now_or_never)
 
 
 def joiners_inspect_nobody(patch: pytest.MonkeyPatch) -> None:

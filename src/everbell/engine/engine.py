@@ -155,7 +155,7 @@ class Engine:
         self.adoption = Adoption(intake, operations.edits)
         leases = Leases(queues, writer, outcomes.flush)
         self.pauses = Pauses(clock, memory, self._lanes, self.dispatcher, queues, supervisor, settings.handler_check_s)
-        self.observer = Observer(clock, memory, queues, self.pauses, self.meter, notices)
+        self.observer = Observer(store, clock, memory, queues, self.pauses, self.meter, notices)
         state = (store, clock, partitions, memory, self._lanes, self.dispatcher, writer, self.pauses, queues)
         explainer = Explainer(*state, operations.get)
         key_lister = KeyLister(store, partitions, self._lanes, memory, operations.seen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import islice
 
 from everbell.channels.queue import QueueChannel
@@ -23,6 +24,8 @@ from everbell.engine.tally import DELIVERED, FAILED, TargetTally, durations_in, 
 from everbell.engine.view_requests import GetPast, GetQueues, GetTargets, NoteWorker
 from everbell.engine.workers import Workers
 from everbell.engine.working_set import WorkingSet
+from everbell.errors import StoreError
+from everbell.stores.port import Store
 
 QUEUE = "queue:"
 # Among the first entries of a flow, one that was cancelled may still have its place.
@@ -36,6 +39,7 @@ class Observer:
 
     def __init__(
         self,
+        store: Store,
         clock: Clock,
         memory: WorkingSet,
         queues: QueueChannel,
@@ -43,6 +47,7 @@ class Observer:
         meter: Meter,
         notices: Notices,
     ) -> None:
+        self._store = store
         self._clock = clock
         self._memory = memory
         self._queues = queues
@@ -156,6 +161,9 @@ class Observer:
         )
 
     async def _get_past(self, request: GetPast) -> Past:
+        # A store that is away answers nothing. The figures of the last minutes matter most then.
+        with suppress(StoreError):
+            self.history.counts = await self._store.counts()
         return self.history.past(request.tenant, request.span)
 
     def _gauges(self) -> dict[str, Gauges]:

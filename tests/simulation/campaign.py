@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 
-from everbell.engine import agenda, row_preparer
+from everbell.engine import account, agenda, row_preparer, working_set
 from everbell.engine import ordering as lanes
 from everbell.testing import VirtualClock, run_virtual
 from tests.simulation.interruptions import ACTIONS, Action
@@ -62,12 +62,30 @@ INTERRUPTED_FROM = 100_000_000
 same worlds as ever."""
 
 
+CROWDED_FROM = 800_000_000
+"""Seeds from here on make worlds in which tenants have more targets than flows fit into memory."""
+
+
 def world_of(seed: int) -> Options:
     """The kind of world that a seed makes."""
     options = _calm_world_of(seed)
-    if seed < INTERRUPTED_FROM:
-        return options
-    return _with_a_backlog(seed, _interrupted(seed, options))
+    if seed >= INTERRUPTED_FROM:
+        options = _with_a_backlog(seed, _interrupted(seed, options))
+    return _crowded(seed, options) if seed >= CROWDED_FROM else options
+
+
+def _crowded(seed: int, options: Options) -> Options:
+    """The targets of a tenant share its overflow: there are too many for flows and skips of their own."""
+    dice = random.Random(f"{seed}/crowd")
+    return replace(
+        options,
+        targets=dice.choice((8, 40, 200)),
+        keyed=dice.choice((0.1, 0.5, 1.0)),
+        burst=dice.choice((1, 10, 60, 100)),
+        memory_bytes=dice.choice((8_000, 12_000, 30_000)),
+        flows_free=dice.choice((0, 1, 3)),
+        skipped_flows=dice.choice((0, 1, 3)),
+    )
 
 
 def _with_a_backlog(seed: int, options: Options) -> Options:
@@ -169,11 +187,14 @@ def _calm_world_of(seed: int) -> Options:
 def _limits_of(options: Options) -> Iterator[None]:
     """Set limits that are constants of the engine to the values of a world."""
     usual = lanes.LINE_IN_MEMORY, agenda.SLICE, row_preparer.PREPARED_EVENTS_MIN
+    usual_flows = account.FLOWS_FREE, working_set.SKIPPED_FLOWS_MAX
     lanes.LINE_IN_MEMORY, agenda.SLICE, row_preparer.PREPARED_EVENTS_MIN = options.line, options.slice, 1
+    account.FLOWS_FREE, working_set.SKIPPED_FLOWS_MAX = options.flows_free, options.skipped_flows
     try:
         yield
     finally:
         lanes.LINE_IN_MEMORY, agenda.SLICE, row_preparer.PREPARED_EVENTS_MIN = usual
+        account.FLOWS_FREE, working_set.SKIPPED_FLOWS_MAX = usual_flows
 
 
 def simulate_seed(seed: int) -> Run:

@@ -33,7 +33,7 @@ from everbell.engine.partition import Partition
 from everbell.engine.pauses import Pauses
 from everbell.engine.working_set import WorkingSet
 from everbell.stores.port import Block, Page
-from tests.simulation.campaign import CHANGES, INTERRUPTED_FROM, PAUSES, simulate, simulate_seed, world_of
+from tests.simulation.campaign import CHANGES, CROWDED_FROM, INTERRUPTED_FROM, PAUSES, simulate, simulate_seed, world_of
 from tests.simulation.interruptions import ACTIONS, Action
 from tests.simulation.world import Options
 
@@ -270,6 +270,11 @@ INTERRUPTED_REGRESSIONS = {
 @pytest.mark.parametrize("seed", INTERRUPTED_REGRESSIONS)
 def test_promises_hold_in_interrupted_worlds_that_once_failed(seed: int) -> None:
     assert simulate(seed, INTERRUPTED_REGRESSIONS[seed]).violations == []
+
+
+@pytest.mark.parametrize("seed", range(CROWDED_FROM, CROWDED_FROM + 30))
+def test_promises_hold_where_tenants_have_more_targets_than_memory(seed: int) -> None:
+    assert simulate_seed(seed).violations == []
 
 
 @pytest.mark.parametrize("seed", range(INTERRUPTED_FROM, INTERRUPTED_FROM + 30))

@@ -26,12 +26,14 @@ from everbell.core.retry import DELIVERED, Outcome, RetryPolicy
 from everbell.core.simple_batch import SimpleBatch
 from everbell.core.spec import Draft
 from everbell.core.tenant import Tenant, Tenants
+from everbell.engine.account import FLOWS_FREE
 from everbell.engine.engine import Engine
 from everbell.engine.requests import Amend, Cancel, CountEvents, Find, Redrive, RedriveMatching, Schedule
 from everbell.engine.row_preparer import RowPreparer
 from everbell.engine.seen import DraftResult
 from everbell.engine.seen import Seen as SeenEvent
 from everbell.engine.settings import EngineSettings
+from everbell.engine.working_set import SKIPPED_FLOWS_MAX
 from everbell.entropy import SeededEntropy
 from everbell.errors import Conflict, EverbellError, NotFound, StoreFull, StoreUnavailable
 from everbell.stores.memory.store import MemoryStore
@@ -99,6 +101,10 @@ class Options:
     """About how long the node is down after a crash. Pauses may end meanwhile, and events become due."""
     page_s: float = PAGE_S
     """About how long the store takes to read a page."""
+    flows_free: int = FLOWS_FREE
+    """The number of flows in memory that cost nothing. Further flows are paid for from the budget."""
+    skipped_flows: int = SKIPPED_FLOWS_MAX
+    """The number of a tenant's flows with skips of their own."""
 
 
 class Outage(NamedTuple):

@@ -97,8 +97,9 @@ class Situation(Struct, frozen=True):
     """The time after which a silent queue counts as a queue without a worker."""
     target_in_flight: int = 0
     target_cap: int | None = None
-    node_in_flight: int = 0
-    node_cap: int | None = None
+    tenant_in_flight: int = 0
+    tenant_cap: int | None = None
+    """The number of attempts that its tenant may have in flight on its node now. None: more than it has."""
 
 
 def explain(event: Event, seen: Situation) -> Why:
@@ -184,9 +185,12 @@ def _at_target(event: Event, seen: Situation) -> Why:
     if seen.target_cap is not None and seen.target_in_flight >= seen.target_cap:
         sentence = f"{target} has {seen.target_in_flight} attempts in flight, as many as it may have."
         return Why("target-at-cap", sentence, target=target, in_flight=seen.target_in_flight, cap=seen.target_cap)
-    if seen.node_cap is not None and seen.node_in_flight >= seen.node_cap:
-        sentence = f"Its node has {seen.node_in_flight} attempts in flight, as many as it may have."
-        return Why("node-at-cap", sentence, in_flight=seen.node_in_flight, cap=seen.node_cap)
+    if seen.tenant_cap is not None and seen.tenant_in_flight >= seen.tenant_cap:
+        sentence = (
+            f"Its tenant has {seen.tenant_in_flight} attempts in flight on its node, as many as the node allows at the "
+            "moment."
+        )
+        return Why("node-at-cap", sentence, in_flight=seen.tenant_in_flight, cap=seen.tenant_cap)
     return Why("starting", "It is due, and its attempt starts in a moment.", since=format_instant(event.run_at))
 
 

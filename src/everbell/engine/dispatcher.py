@@ -1,9 +1,10 @@
 """The dispatcher starts attempts: fair between tenants, with a cap for each target.
 
 Tenants take turns, and the flows of a tenant take turns within the tenant's turn. A turn starts at most `QUANTUM`
-attempts. A flow at its cap leaves the ring until one of its attempts is settled, so a slow target costs other targets
-nothing. A flow has a cap of 0 while it is paused, while its breaker is open, and after it has used up its rate. A timer
-ends the last two.
+attempts. A tenant may have four times as many attempts in flight as the node has free slots, so the slow targets of one
+tenant never take the last slots from other tenants. Leases of workers take no slot: the workers bound them. A flow at
+its cap leaves the ring until one of its attempts is settled, so a slow target costs other targets nothing. A flow has a
+cap of 0 while it is paused, while its breaker is open, and after it has used up its rate. A timer ends the last two.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from everbell.clock import Clock
 from everbell.core.retry import Outcome
 from everbell.core.time import DAY_MS
 from everbell.core.verdict import OccurrenceEnded, SentOff, instead
+from everbell.engine.account import SHARE, Account
 from everbell.engine.agenda import NEVER
 from everbell.engine.breaker import Breaker
 from everbell.engine.entry import Entry, Phase
@@ -78,14 +80,14 @@ class Dispatcher:
         )
         self._postponed, self._on_begun = listeners.postponed, listeners.begun
         self._clock = clock
-        self.in_flight_max = in_flight_max
         self._lease_until_ms = NEVER
         self._on_lease_over: Callable[[], None] = lambda: None
-        self._ring: deque[str] = deque()
-        self._flows: dict[str, deque[Flow]] = {}
+        self._slots_free = in_flight_max
+        self._ring: deque[Account] = deque()
+        # Tenants that use their share of the slots.
+        self._at_share: dict[Account, None] = {}
         self._pumping = False
-        # The number of attempts that may still start in this turn of the loop.
-        self._slice_left = 0
+        self._slice_left = 0  # The number of attempts that may still start in this turn of the loop.
         self._stopped = False
         self._drained: asyncio.Event | None = None
 
@@ -134,6 +136,7 @@ class Dispatcher:
             return ()
         now, ready, under_way = self._clock.now(), Phase.READY, Phase.IN_FLIGHT
         begun: list[Entry] = []
+        slots = 0
         for entry in entries:
             event, flow = entry.event, entry.flow
             if entry.phase is not ready:
@@ -150,8 +153,11 @@ class Dispatcher:
             entry.started_at = now
             entry.in_flight = True
             flow.in_flight += 1
+            flow.account.in_flight += flow.slots
+            slots += flow.slots
             begun.append(entry)
         self.in_flight += len(begun)
+        self._slots_free -= slots
         self._note_lateness(begun, now)
         if self._on_begun is not None:
             self._on_begun(begun)
@@ -167,14 +173,17 @@ class Dispatcher:
     def _settle_all(self, entries: Sequence[Entry], outcome: Outcome) -> None:
         over = [entry for entry in entries if not entry.in_flight]
         if over:
-            # The channel failed, or took too long, so the attempt ended without it. The first outcome counts.
+            # The channel failed or took too long, so the attempt ended without it.
             _log.error("a channel reported %d attempts that were over: %s", len(over), outcome.result)
             entries = [entry for entry in entries if entry.in_flight]
         heard = None
+        slots = 0
         for entry in entries:
             flow = entry.flow
             entry.in_flight = False
             flow.in_flight -= 1
+            flow.account.in_flight -= flow.slots
+            slots += flow.slots
             # If a request with many events fails, the breaker counts one failure.
             if flow.breaker is not None and flow is not heard and entry.is_judged:
                 heard = flow
@@ -182,14 +191,15 @@ class Dispatcher:
             if flow.ready and not flow.in_ring:
                 self._enter_ring(flow)
         self.in_flight -= len(entries)
+        self._slots_free += slots
+        self._readmit()
         self.on_settled(entries, outcome)
         if self._ring and not self._pumping:
             if len(entries) >= AT_ONCE:
                 self._pump()
             else:
                 self._pump_soon()
-        if self._drained is not None and self.in_flight == 0:
-            self._drained.set()
+        self._note_drained()
 
     def give_back(self, entry: Entry) -> None:
         """Undo the start of an attempt that did not take place. The entry is ready again, unless it was cancelled."""
@@ -200,12 +210,20 @@ class Dispatcher:
         if entry.is_cancelled:
             self.settle_all((entry,), Outcome("lost"))
             return
-        entry.in_flight = False
-        entry.phase = Phase.READY
-        entry.flow.in_flight -= 1
+        entry.in_flight, entry.phase = False, Phase.READY
+        flow = entry.flow
+        flow.in_flight -= 1
+        flow.account.in_flight -= flow.slots
+        self._slots_free += flow.slots
         self.in_flight -= 1
+        self._readmit()
         if self._on_given_back(entry):
             self.enqueue(entry)
+        if self._ring:
+            self._pump_soon()
+        self._note_drained()
+
+    def _note_drained(self) -> None:
         if self._drained is not None and self.in_flight == 0:
             self._drained.set()
 
@@ -277,13 +295,21 @@ class Dispatcher:
 
     def _enter_ring(self, flow: Flow) -> None:
         flow.in_ring = True
-        name = flow.tenant.name
-        flows = self._flows.get(name)
-        if flows is None:
-            self._flows[name] = deque((flow,))
-            self._ring.append(name)
-        else:
-            flows.append(flow)
+        account = flow.account
+        account.ring.append(flow)
+        if not account.in_ring:
+            account.in_ring = True
+            self._ring.append(account)
+
+    def _readmit(self) -> None:
+        """Let tenants enter the ring again that have slots now."""
+        for account in [account for account in self._at_share if self.slots_for(account) > 0]:
+            self._at_share.pop(account)
+            self._ring.append(account)
+
+    def slots_for(self, account: Account) -> int:
+        """How many further attempts the tenant may have in flight."""
+        return min((SHARE * self._slots_free - account.in_flight + SHARE) // (SHARE + 1), self._slots_free)
 
     def _pump_soon(self) -> None:
         if not self._pumping:
@@ -296,17 +322,20 @@ class Dispatcher:
 
     def _pump(self) -> None:
         self._pumping = True
-        while self._ring and self._slice_left > 0 and self.in_flight < self.in_flight_max and not self._stopped:
-            self._slice_left -= self._turn(self._ring[0])
+        while self._ring and self._slice_left > 0 and self._slots_free > 0 and not self._stopped:
+            if (slots := self.slots_for(self._ring[0])) > 0:
+                self._slice_left -= self._turn(self._ring[0], slots)
+            else:
+                self._at_share[self._ring.popleft()] = None
         self._pumping = False
-        if self._ring and self.in_flight < self.in_flight_max and not self._stopped:
+        if self._ring and self._slots_free > 0 and not self._stopped:
             self._pump_soon()
 
-    def _turn(self, name: str) -> int:
-        """Run one turn of one tenant. Returns the number of entries that it used up."""
-        flows = self._flows[name]
+    def _turn(self, account: Account, slots: int) -> int:
+        """Run one turn of one tenant, with this many slots. Returns the number of entries that it used up."""
+        flows = account.ring
         flow = flows.popleft()
-        batch = self._take(flow)
+        batch = self._take(flow, slots)
         if batch:
             self._start(flow.channel, batch)
         if (
@@ -325,7 +354,7 @@ class Dispatcher:
             self._ring.rotate(-1)
         else:
             self._ring.popleft()
-            del self._flows[name]
+            account.in_ring = False
         return OLD_SHARE if batch and self._is_old(batch[-1]) else len(batch) or 1
 
     def _ends_instead(self, entry: Entry, now: int) -> bool:
@@ -348,10 +377,10 @@ class Dispatcher:
             self.begin_all([entry for entry in batch if entry.phase is Phase.READY])
             self.settle_all([entry for entry in batch if entry.in_flight], outcome)
 
-    def _take(self, flow: Flow) -> list[Entry]:
+    def _take(self, flow: Flow, slots: int) -> list[Entry]:
         """Take the next ready entries of the flow, and drop entries that are no longer ready."""
         batch: list[Entry] = []
-        room = min(max(QUANTUM, flow.tenant.batch), flow.cap - flow.in_flight, self.in_flight_max - self.in_flight)
+        room = min(max(QUANTUM, flow.tenant.batch), flow.cap - flow.in_flight, slots)
         ready, pace, is_ready = flow.ready, flow.pace, Phase.READY
         if pace is not None:
             room = min(room, pace.allows(self._clock.elapsed_ms()))

@@ -24,6 +24,7 @@ from everbell.clock import Clock
 from everbell.core.ids import Slices, make_ids
 from everbell.core.request import Handlers, Request
 from everbell.core.tenant import Tenants
+from everbell.engine.account import Budget
 from everbell.engine.adoption import Adoption
 from everbell.engine.agenda import Agenda
 from everbell.engine.blocked_keys import KeyLister
@@ -31,7 +32,7 @@ from everbell.engine.channel_table import ChannelTable
 from everbell.engine.dispatcher import AttemptListeners, Dispatcher
 from everbell.engine.entry import Entry, Phase, until_settled
 from everbell.engine.explainer import Explainer
-from everbell.engine.flow import Budget
+from everbell.engine.flow_table import FlowTable
 from everbell.engine.intake import Intake
 from everbell.engine.leases import Leases
 from everbell.engine.loader import Loader
@@ -111,19 +112,16 @@ class Engine:
         )
         self.dispatcher = Dispatcher(clock, self.epochs, settings.in_flight, attempts, supervisor)
         budget = Budget(settings.memory_bytes)
-        listeners = MemoryListeners(
-            writer.wake, lambda run_at: self._upkeep.tick_for(run_at), lambda: self.pauses.trim_soon()
-        )
-        self.memory = memory = WorkingSet(
-            partitions,
+        listeners = MemoryListeners(writer.wake, lambda run_at: self._upkeep.tick_for(run_at))
+        flows = FlowTable(
             budget,
-            self._agenda,
-            self.dispatcher,
             tenants,
             self._channels.channel_of,
-            self._near_at,
-            listeners,
             self._channels.lacks_handler,
+            lambda: self.pauses.trim_soon(),
+        )
+        self.memory = memory = WorkingSet(
+            partitions, budget, self._agenda, self.dispatcher, flows, self._near_at, listeners
         )
         self._lanes = Lanes(store, clock, writer, self.dispatcher, memory, self._agenda, partitions)
         self._loader = Loader(
@@ -301,7 +299,8 @@ class Engine:
     def adopt(self, tenant: str) -> None:
         """Apply the new policy of a tenant to its events in memory."""
         with self._supervisor.critical():
-            self.memory.adopt(tenant)
+            for flow in self.memory.flows.adopt(tenant):
+                self.dispatcher.resume(flow)
 
     def drop(self, partitions: Iterable[int]) -> None:
         """Drop partitions that other nodes own now. The new owners repeat the attempts in flight."""

@@ -83,7 +83,7 @@ class Explainer:
     def _why(self, event: Event, ahead: Ahead | None) -> Why:
         partition = self._partitions[event.partition]
         entry = self._memory.entries.get(event.sequence)
-        flow = self._memory.flow_of(event) if entry is None else entry.flow
+        flow = self._memory.flows.look_up(event) if entry is None else entry.flow
         trouble = self._writer.trouble
         breaker, is_queue = flow.breaker, flow.group.startswith(QUEUE)
         return explain(
@@ -96,7 +96,7 @@ class Explainer:
                 event.attempt_count + 1,
                 entry is not None and entry.phase is Phase.SETTLING,
                 self._pause_of(event, flow),
-                self._memory.lacks_handler(flow.group),
+                self._memory.flows.lacks_handler(flow.group),
                 None if trouble is None else str(trouble[0]),
                 ahead,
                 self._is_left_in_store(event, entry, flow, partition),
@@ -106,8 +106,8 @@ class Explainer:
                 STALLED_MS,
                 flow.in_flight,
                 None if is_queue else flow.cap,
-                self._dispatcher.in_flight,
-                self._dispatcher.in_flight_max,
+                flow.account.in_flight,
+                flow.account.in_flight if self._dispatcher.slots_for(flow.account) <= 0 else None,
             ),
         )
 
@@ -119,4 +119,8 @@ class Explainer:
         return next((pause for pause in keys if pause.name == event.key), None)
 
     def _is_left_in_store(self, event: Event, entry: Entry | None, flow: Flow, partition: Partition) -> bool:
-        return entry is None and event.state == "scheduled" and partition.skip_for(event, flow) is not None
+        if entry is not None or event.state != "scheduled":
+            return False
+        skips = partition.skips_of(event.tenant)
+        is_over = any(flow.is_overflow and event.position >= skip.position for flow, skip in skips.items())
+        return is_over or partition.skip_for(event, flow) is not None

@@ -1,15 +1,16 @@
-"""Flows and the memory they share.
+"""Flows, and the skips of events that have no room.
 
-A flow is everything that one tenant sends to one target group. All events in memory share one `Budget`. A flow may hold
-as many bytes as are still free: one flow alone can use half of the memory, and ten stuck flows leave an eleventh of it
-for all others. So memory is bounded without a configured share for each flow, and a stuck flow never takes the last
-room from other flows.
+A flow is everything that one tenant sends to one target group. The flows of all tenants share one `Budget`, as
+`engine/account.py` describes.
 
 A paused flow may keep a few events in memory, so that a small backlog continues in order as soon as the flow is
 resumed. All paused flows together may hold an eighth of the memory, because a pause may last for any time.
 
 Events without room stay in the store. For each partition a `Skip` remembers the position from which the flow's events
 were skipped, and the first time of each skipped key. The loader reads from there when the flow has room again.
+
+A tenant with a great number of targets has no flow and no skip for each of them. Its *overflow* is a flow without
+events in memory: behind its skips are events of all targets that have no flow, or no skip, of their own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from everbell.channels.port import Channel
 from everbell.core.event import Event
 from everbell.core.target import stem_of
 from everbell.core.tenant import Tenant
+from everbell.engine.account import Account
 from everbell.engine.breaker import Breaker
 from everbell.engine.skipped_keys import SkippedKeys
 from everbell.engine.token_bucket import TokenBucket
@@ -31,9 +33,10 @@ if TYPE_CHECKING:
 # The approximate cost of an event in memory, in addition to its payload.
 EVENT_OVERHEAD_BYTES = 1_000
 
-_PAUSED_PART = 8
-
 _STEMS_MAX = 16
+
+OVERFLOW = ""
+"""The group of a tenant's overflow. No target has it."""
 
 
 class Skip:
@@ -69,6 +72,7 @@ class Flow:
     """Everything that one tenant sends to one target group: only counters. The dispatcher and the loader use them."""
 
     __slots__ = (
+        "account",
         "breaker",
         "cap",
         "channel",
@@ -76,18 +80,21 @@ class Flow:
         "held_bytes",
         "in_flight",
         "in_ring",
+        "own_bytes",
         "pace",
         "paused",
         "ready",
         "resumes_at",
         "skipped_bytes",
         "skips",
+        "slots",
         "stems",
         "tenant",
         "throttled",
     )
 
-    def __init__(self, tenant: Tenant, group: str, channel: Channel) -> None:
+    def __init__(self, tenant: Tenant, group: str, channel: Channel, account: Account) -> None:
+        self.account = account
         self.group = group
         self.channel = channel
         self.breaker: Breaker | None = None
@@ -101,6 +108,10 @@ class Flow:
         self.in_flight = 0
         self.adopt(tenant)
         self.held_bytes = 0
+        self.own_bytes = 0
+        """The part of `held_bytes` that pays for the flow itself."""
+        self.slots = 0 if channel.holds else 1
+        """The number of slots that an attempt takes of those of the node and the tenant."""
         self.ready: deque[Entry] = deque()
         self.in_ring = False
         self.skips: dict[int, Skip] = {}
@@ -137,42 +148,17 @@ class Flow:
 
     def note_skipped(self, event: Event) -> None:
         """Record that an event of this flow stays in the store."""
-        if event.key is None and len(self.stems) < _STEMS_MAX:
+        if event.key is None and not self.is_overflow and len(self.stems) < _STEMS_MAX:
             self.stems.add(stem_of(event.to))
 
     @property
+    def is_overflow(self) -> bool:
+        return self.group == OVERFLOW
+
+    @property
     def idle(self) -> bool:
-        """Whether no event of the flow is in memory or skipped, so that the flow can be dropped and made again."""
-        return not (self.held_bytes or self.skips or self.in_flight or self.in_ring) and (self.cap > 0 or self.paused)
+        """Whether no event of the flow is in memory or skipped, so that the flow can be dropped and made again.
 
-
-class Budget:
-    """The bytes that events in memory may use."""
-
-    __slots__ = ("free_bytes", "paused_share", "total_bytes")
-
-    def __init__(self, total_bytes: int) -> None:
-        self.total_bytes = total_bytes
-        self.free_bytes = total_bytes
-        self.paused_share = 0
-        """The bytes that each paused flow may hold."""
-
-    def split_paused_share(self, paused_flows: int) -> None:
-        """Divide the share of paused flows among this number of flows."""
-        self.paused_share = self.total_bytes // (_PAUSED_PART * max(paused_flows, 1))
-
-    def allows(self, flow: Flow, cost: int) -> bool:
-        held_bytes = flow.held_bytes + cost
-        return held_bytes <= self.free_bytes and not (flow.paused and held_bytes > self.paused_share)
-
-    def has_room_again(self, flow: Flow) -> bool:
-        """Whether it is worth reading skipped events: the flow could about double the bytes that it holds."""
-        return flow.held_bytes + max(flow.held_bytes, flow.skipped_bytes) <= self.free_bytes
-
-    def take(self, flow: Flow, cost: int) -> None:
-        flow.held_bytes += cost
-        self.free_bytes -= cost
-
-    def give_back(self, flow: Flow, cost: int) -> None:
-        flow.held_bytes -= cost
-        self.free_bytes += cost
+        An open breaker does not keep it: a tenant with any number of dead targets would fill the memory with them.
+        """
+        return not (self.held_bytes or self.skips or self.in_flight or self.in_ring or self.throttled)

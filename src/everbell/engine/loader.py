@@ -147,7 +147,7 @@ class Loader:
         # The store leaves out skipped targets: a herd that does not fit into memory lies between all other events. If a
         # flow has no room and this partition has no skip yet, a short page is enough to find the flow's events.
         unwanted = partition.unwanted()
-        limit = events if partition.skips or not self._memory.starved else max(events // 8, 1)
+        limit = events if partition.has_skips or not self._memory.starved else max(events // 8, 1)
         page = await self._store.page(partition.index, partition.checkpoint, until_at, limit, unwanted)
         await self._bury(page)
         if partition.epoch != epoch or not partition.is_open:
@@ -165,12 +165,10 @@ class Loader:
     def _next_back(self) -> StoreRead | None:
         starved = self._memory.starved
         for _ in range(min(FLOWS_TRIED, len(starved))):
-            flow = next(iter(starved))
-            del starved[flow]
+            flow = starved.next()
             if not flow.skips:
-                continue
-            starved[flow] = None
-            if self._memory.budget.has_room_again(flow):
+                starved.discard(flow)
+            elif self._memory.budget.has_room_again(flow):
                 return partial(self._read_backs, flow)
         return None
 
@@ -192,7 +190,11 @@ class Loader:
         begins_at = skip.position
         until_at = min(position_at(partition.checkpoint), self._step_behind(flow, skip))
         unwanted = partition.unwanted(besides=flow)
-        page = await self._store.page(partition.index, begins_at - 1, until_at, self._page_events, unwanted)
+        limit = self._page_events
+        if flow.is_overflow:
+            # The page has events of many flows. Events without room would be read again, and again.
+            limit = min(2 * self._memory.budget.room_for(flow, flow.skipped_bytes) + BACK_EVENTS_MIN, limit)
+        page = await self._store.page(partition.index, begins_at - 1, until_at, limit, unwanted)
         await self._bury(page)
         self._back_events += len(page.events)
         self._adapt_back(len(page.events), flow)
@@ -228,8 +230,7 @@ class Loader:
         Skipped events lie in all partitions. If one partition yields more than its share, its events come to memory
         before older events of other partitions.
         """
-        budget = self._memory.budget
-        room = (budget.free_bytes - flow.held_bytes) // max(flow.skipped_bytes, EVENT_OVERHEAD_BYTES)
+        room = self._memory.budget.room_for(flow, max(flow.skipped_bytes, EVENT_OVERHEAD_BYTES))
         share = max(room // max(len(flow.skips), 1), BACK_EVENTS_MIN)
         if events < share // 2:
             self._back_ms = min(self._back_ms * 2, DAY_MS)

@@ -168,7 +168,7 @@ class Observer:
 
     def _gauges(self) -> dict[str, Gauges]:
         found: dict[str, Gauges] = {}
-        for flow in self._memory.flows():
+        for flow in self._memory.flows.all():
             waiting, oldest_ms = self.waiting_of(flow)
             if waiting or flow.in_flight or oldest_ms is not None:
                 gauges = Gauges(waiting, flow.in_flight, 0 if flow.paused else oldest_ms or 0)
@@ -176,7 +176,8 @@ class Observer:
         return found
 
     def _flows(self, tenant: str) -> list[Flow]:
-        return [flow for flow in self._memory.flows() if flow.tenant.name == tenant]
+        flows = self._memory.flows.all()
+        return [flow for flow in flows if flow.tenant.name == tenant and not flow.is_overflow]
 
     def _pause_of(self, tenant: str, group: str) -> PauseInForce | None:
         pause = pause_of_group(self._pauses.on, tenant, group)

@@ -233,7 +233,7 @@ class Operations:
         event = await self.edits.find(request.tenant, request.id)
         if isinstance(event, Record):
             raise Conflict(f"the event is {event.status}; its payload is no longer kept")
-        flow = self._memory.flow_of(event)
+        flow = self._memory.flows.look_up(event)
         if flow.channel.holds:
             raise Conflict("a queue cannot be tried out: nothing is sent until a worker asks")
         trial = _Trial(event, flow.tenant, self._partitions[event.partition].epoch)

@@ -60,9 +60,8 @@ class OrphanedLines:
 
     def _skipping_flows(self, partition: Partition, lines: list[tuple[str, str]]) -> dict[tuple[str, str], Flow | None]:
         """For each line, a flow that may have skipped events of the line's key, or None."""
-        skips = [(flow, skip) for flow, skip in partition.skips.items()]
         return {
-            name: next((flow for flow, skip in skips if flow.tenant.name == name[0] and skip.has_key(*name)), None)
+            name: next((flow for flow, skip in partition.skips_of(name[0]).items() if skip.has_key(*name)), None)
             for name in lines
         }
 

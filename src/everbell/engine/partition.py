@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from everbell.clock import Clock
 from everbell.core.event import Event, position
 from everbell.core.ids import SEQUENCE_MAX
@@ -10,6 +13,8 @@ from everbell.engine.flow import Flow, Skip
 
 # The largest difference between the clocks of two nodes. A dead owner may have sent an event this much early.
 CLOCKS_APART_MS = 5_000
+
+_NO_SKIPS: Mapping[Flow, Skip] = MappingProxyType({})
 
 
 class Partition:
@@ -23,7 +28,7 @@ class Partition:
     is closed or owned by another node brings no events to memory: its `next_at` is before all times.
     """
 
-    __slots__ = ("checkpoint", "epoch", "index", "is_open", "next_at", "quiet_until_ms", "skips", "taken_at")
+    __slots__ = ("_skips", "checkpoint", "epoch", "index", "is_open", "next_at", "quiet_until_ms", "taken_at")
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -32,7 +37,8 @@ class Partition:
         self.is_open = False
         self.checkpoint = -1
         self.next_at = -1
-        self.skips: dict[Flow, Skip] = {}
+        # The skips of each tenant. A tenant has few: other flows share the skip of its overflow.
+        self._skips: dict[str, dict[Flow, Skip]] = {}
         self.taken_at = 0
         self.quiet_until_ms = 0
         """Until this time, on the clock of elapsed time, requests of the last owner may be in flight. 0: none are."""
@@ -55,7 +61,7 @@ class Partition:
         """Bring no more events to memory."""
         self.is_open = False
         self.checkpoint = self.next_at = -1
-        for flow in list(self.skips):
+        for flow in [flow for skips in self._skips.values() for flow in skips]:
             self.unskip(flow)
 
     def read_to(self, run_at: int, next_at: int | None) -> None:
@@ -104,39 +110,60 @@ class Partition:
             wait_ms = max(wait_ms, event.run_at - clock.now())
         return wait_ms
 
+    @property
+    def has_skips(self) -> bool:
+        return bool(self._skips)
+
+    def skips_of(self, tenant: str) -> Mapping[Flow, Skip]:
+        """The skips of the tenant's flows."""
+        return self._skips.get(tenant, _NO_SKIPS)
+
     def skip_for(self, event: Event, flow: Flow, besides: Flow | None = None) -> Skip | None:
         """The skip behind which the event of `flow` must stay, if any. The skip of `besides` does not count."""
-        for other, skip in self.skips.items():
-            if other is besides:
-                continue
-            if other is flow and event.position >= skip.position:
-                return skip
-            if event.key is not None and other.tenant.name == event.tenant and skip.concerns(event):
-                return skip
+        skips = self._skips.get(event.tenant)
+        if skips is None:
+            return None
+        own = skips.get(flow)
+        if own is not None and flow is not besides and event.position >= own.position:
+            return own
+        if event.key is not None:
+            for other, skip in skips.items():
+                if other is not besides and skip.concerns(event):
+                    return skip
         return None
 
     def skip_of_key(self, event: Event) -> Skip | None:
         """The skip behind which an earlier event of the same key may be, if any. Each tenant has its own keys."""
-        for flow, skip in self.skips.items():
-            if flow.tenant.name == event.tenant and skip.concerns(event):
-                return skip
-        return None
+        return next((skip for skip in self.skips_of(event.tenant).values() if skip.concerns(event)), None)
 
     def skip(self, event: Event, flow: Flow) -> None:
         """Leave the event in the store, behind the flow's skip."""
-        skip = self.skips.get(flow)
+        skip = flow.skips.get(self.index)
         if skip is None:
-            skip = self.skips[flow] = flow.skips[self.index] = Skip(event.position)
+            flow.account.skipped_flows += not flow.skips
+            skip = flow.skips[self.index] = Skip(event.position)
+            self._skips.setdefault(flow.tenant.name, {})[flow] = skip
         skip.add(event)
         flow.note_skipped(event)
 
     def unskip(self, flow: Flow) -> None:
         """Remove the flow's skip, because none of its events is skipped any more."""
-        del self.skips[flow]
+        skips = self._skips[flow.tenant.name]
+        del skips[flow]
+        if not skips:
+            del self._skips[flow.tenant.name]
         del flow.skips[self.index]
         if not flow.skips:
+            flow.account.skipped_flows -= 1
             flow.stems.clear()
 
     def unwanted(self, besides: Flow | None = None) -> list[tuple[str, str]]:
-        """The (tenant, stem of the target) of skipped events, which a store need not read."""
-        return [(flow.tenant.name, stem) for flow in self.skips if flow is not besides for stem in flow.stems]
+        """The (tenant, stem of the target) of skipped events, which a store need not read.
+
+        Behind an overflow are also events of flows that have a skip of their own, at a later position. So its own
+        tenant's events are all read.
+        """
+        overflow_of = besides.tenant.name if besides is not None and besides.is_overflow else None
+        tenants = (skips for tenant, skips in self._skips.items() if tenant != overflow_of)
+        flows = (flow for skips in tenants for flow in skips if flow is not besides)
+        return [(flow.tenant.name, stem) for flow in flows for stem in flow.stems]

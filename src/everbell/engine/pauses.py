@@ -106,23 +106,23 @@ class Pauses:
 
     def _hold(self, held: Held) -> None:
         memory = self._memory
-        if held == memory.held:
+        if held == memory.flows.held:
             return
-        memory.held = held
+        memory.flows.held = held
         self._hold_flows()
 
     def _hold_flows(self) -> None:
         """Pause the flows that have to wait, and resume the others."""
         memory, resumed = self._memory, []
-        for flow in memory.flows():
-            is_held = memory.is_held(flow)
+        for flow in memory.flows.all():
+            is_held = memory.flows.is_held(flow)
             if is_held and not flow.paused:
                 self._pause(flow)
             elif flow.paused and not is_held:
                 resumed.append(flow)
-        memory.update_paused_share()
+        memory.flows.update_paused_share()
         self._trim()
-        self._lanes.pause(memory.held.keys)
+        self._lanes.pause(memory.flows.held.keys)
         for flow in resumed:
             self._resume(flow)
         memory.on_room()
@@ -130,7 +130,7 @@ class Pauses:
     def _pause(self, flow: Flow) -> None:
         flow.paused = True
         flow.update_cap()
-        self._memory.starved.pop(flow, None)
+        self._memory.starved.discard(flow)
         if flow.group.startswith(_QUEUE):
             # Entries that wait for a worker are older than those in `ready`.
             entries = map(self._memory.entries.get, self._queues.recall(flow.tenant.name, _queue_of(flow)))
@@ -140,7 +140,7 @@ class Pauses:
         flow.paused = False
         flow.update_cap()
         if flow.skips:
-            self._memory.starved[flow] = None
+            self._memory.starved.add(flow)
         self._dispatcher.resume(flow)
 
     def trim_soon(self) -> None:
@@ -154,7 +154,7 @@ class Pauses:
         self._watch_for_handlers()
         memory = self._memory
         share = memory.budget.paused_share
-        over = {flow for flow in memory.flows() if flow.paused and flow.held_bytes > share}
+        over = {flow for flow in memory.flows.all() if flow.paused and flow.held_bytes > share}
         if not over:
             return
         entries = [entry for entry in memory.entries.values() if entry.flow in over]
@@ -167,7 +167,7 @@ class Pauses:
 
     def _watch_for_handlers(self) -> None:
         """Set the timer for the next look, if events wait for a handler, and say so once for each handler."""
-        missing = {flow.group for flow in self._memory.flows() if self._memory.lacks_handler(flow.group)}
+        missing = {flow.group for flow in self._memory.flows.all() if self._memory.flows.lacks_handler(flow.group)}
         for group in sorted(missing - self._missing):
             _log.warning("events wait for %s: no handler of that name is registered in this program", group)
         self._missing = missing

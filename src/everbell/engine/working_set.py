@@ -7,30 +7,28 @@ being stored, so no event can be in memory twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from itertools import groupby, islice
 from operator import attrgetter
 from typing import NamedTuple
 
-from everbell.channels.port import Channel
 from everbell.core.event import Event, position, position_at
 from everbell.core.ids import SEQUENCE_MAX
-from everbell.core.pause import Held
-from everbell.core.target import group_of, stem_of
-from everbell.core.tenant import Tenants
+from everbell.engine.account import Budget, Starved
 from everbell.engine.agenda import NEVER, Agenda
 from everbell.engine.dispatcher import Dispatcher
 from everbell.engine.entry import Entry, Phase, entry_of
-from everbell.engine.flow import EVENT_OVERHEAD_BYTES, Budget, Flow
+from everbell.engine.flow import EVENT_OVERHEAD_BYTES, Flow
+from everbell.engine.flow_table import FlowTable
 from everbell.engine.partition import Partition
-from everbell.errors import EverbellError
 from everbell.stores.port import PreparedRows, RowMaker
 
 _partition_of = attrgetter("partition")
 _run_at_of = attrgetter("run_at")
 
-_FLOWS_KEPT = 10_000
-_STEMS_KEPT = 10_000
+# The number of flows of a tenant that have skips of their own. Later flows share the skips of the tenant's overflow. An
+# event with a key is compared with all skips of its tenant.
+SKIPPED_FLOWS_MAX = 32
 # The number of starved flows, longest wait first, that `oldest_at` looks at.
 _STARVED_ASKED = 100
 
@@ -42,8 +40,6 @@ class MemoryListeners(NamedTuple):
     """Called when events left memory, so events that wait in the store may have room."""
     early: Callable[[int], None] = lambda run_at: None
     """Called when an event was stored that is due before `expected_at`, so the loader must run earlier."""
-    paused_flow: Callable[[], None] = lambda: None
-    """Called when there is one more paused flow, so each paused flow may hold less than before."""
 
 
 class WorkingSet:
@@ -55,32 +51,20 @@ class WorkingSet:
         budget: Budget,
         agenda: Agenda,
         dispatcher: Dispatcher,
-        tenants: Tenants,
-        channel_for: Callable[[str], Channel],
+        flows: FlowTable,
         near_at: Callable[[], int],
         listeners: MemoryListeners,
-        lacks_handler: Callable[[str], bool] = lambda group: False,
     ) -> None:
         self.entries: dict[int, Entry] = {}
-        self.starved: dict[Flow, None] = {}
-        """Flows that skipped events because they had no room, in the order in which that happened. Paused flows are not
-        among them."""
-        self.paused_flows = 0
-        self.held = Held()
-        """The pauses in force. A new flow that they concern is created paused."""
-        self.lacks_handler = lacks_handler
-        """Whether a target group is a handler that is not registered. Its flow is paused until it is."""
+        self.starved = Starved()
+        """Flows that skipped events because they had no room. Paused flows are not among them."""
         self.budget = budget
         self._partitions = partitions
         self._agenda = agenda
         self._dispatcher = dispatcher
-        self._tenants = tenants
-        self._channel_for = channel_for
-        self._flows: dict[tuple[str, str], Flow] = {}
-        # The target group of each stem of a target.
-        self._groups: dict[str, str] = {}
+        self.flows = flows
         self._near_at = near_at
-        self.on_room, self._on_early, self._on_paused_flow = listeners
+        self.on_room, self._on_early = listeners
         self.expected_at = 0
 
     def arrive(self, event: Event) -> None:
@@ -132,20 +116,27 @@ class WorkingSet:
         entries, budget, dispatcher = self.entries, self.budget, self._dispatcher
         taken: list[Entry] = []
         tenant = target = flow = None
+        has_skips = partition.has_skips
         for event in events:
             if event.to != target or event.tenant != tenant or flow is None:
-                tenant, target, flow = event.tenant, event.to, self.flow_of(event)
-            if partition.skips or event.sequence in entries:
+                tenant, target, flow = event.tenant, event.to, self.flows.find(event)
+            if flow is None or not flow.held_bytes or has_skips or event.sequence in entries:
                 self.admit(event, partition)
+                has_skips = partition.has_skips
                 continue
             # This runs for every event, so `entry_of` and the methods of the budget are written out here.
+            account = flow.account
             cost = EVENT_OVERHEAD_BYTES + len(event.payload)
             entry = Entry(event, flow, dispatcher, cost, event.attempt_count + 1)
-            if flow.held_bytes + cost > budget.free_bytes or (flow.paused and not budget.allows(flow, cost)):
+            if 3 * flow.held_bytes + account.held_bytes + 4 * cost > 4 * budget.free_bytes or (
+                flow.paused and not budget.allows(flow, cost)
+            ):
                 self._skip(entry, partition)
+                has_skips = True
                 continue
             entries[event.sequence] = entry
             flow.held_bytes += cost
+            account.held_bytes += cost
             budget.free_bytes -= cost
             taken.append(entry)
         self._agenda.add_all(taken)
@@ -154,13 +145,13 @@ class WorkingSet:
         """Take in an event, or leave it in the store behind a skip. Returns whether it is in memory."""
         if event.sequence in self.entries:
             return True
-        flow = self.flow_of(event)
-        if partition.skips and (skip := partition.skip_for(event, flow)) is not None:
+        flow = self.flows.within(event, partition)
+        if partition.has_skips and (skip := partition.skip_for(event, flow)) is not None:
             skip.add(event)
             flow.note_skipped(event)
             return False
         entry = entry_of(event, flow, self._dispatcher)
-        if not self.budget.allows(flow, entry.cost):
+        if flow.is_overflow or not self.budget.allows(flow, entry.cost):
             self._skip(entry, partition)
             return False
         self._take_in(entry)
@@ -170,31 +161,26 @@ class WorkingSet:
     def admit_skipped(self, events: Sequence[Event], partition: Partition, flow: Flow) -> Event | None:
         """Take in events that may be behind the skip of `flow`. Returns its first event that has no room, if any.
 
-        Some events may be of another flow: they have the same key, or the store could not tell the flows apart.
+        Some events may be of another flow: they have the same key, or the store could not tell the flows apart. Behind
+        the skip of an overflow are events of many flows.
         """
-        entries, budget, dispatcher = self.entries, self.budget, self._dispatcher
         taken: list[Entry] = []
-        refused = tenant = target = own = None
+        refused = None
         for event in events:
-            if event.sequence in entries:
+            if event.sequence in self.entries:
                 continue
-            if event.to != target or event.tenant != tenant or own is None:
-                tenant, target, own = event.tenant, event.to, self.flow_of(event)
-            if len(partition.skips) > 1 and (other := partition.skip_for(event, own, besides=flow)) is not None:
+            own = self.flows.within(event, partition, besides=flow)
+            if (other := partition.skip_for(event, own, besides=flow)) is not None:
                 other.add(event)
                 continue
-            cost = EVENT_OVERHEAD_BYTES + len(event.payload)
-            entry = Entry(event, own, dispatcher, cost, event.attempt_count + 1)
-            if own.held_bytes + cost > budget.free_bytes or (own.paused and not budget.allows(own, cost)):
-                # An event of another flow now waits behind the skip of its own flow.
-                self._skip(entry, partition)
-                if own is flow:
+            entry = entry_of(event, own, self._dispatcher)
+            if own.is_overflow or not self.budget.allows(own, entry.cost):
+                # An event of another flow now waits behind the skip of its own flow, or of its tenant's overflow.
+                if self._skip(entry, partition) is flow:
                     refused = event
                     break
                 continue
-            entries[event.sequence] = entry
-            own.held_bytes += cost
-            budget.free_bytes -= cost
+            self._take_in(entry)
             taken.append(entry)
         self._agenda.add_all(taken)
         return refused
@@ -238,14 +224,14 @@ class WorkingSet:
         """Take in an event of a key's line without asking the budget: lanes bound how many. None: it is in memory."""
         if event.sequence in self.entries:
             return None
-        entry = entry_of(event, self.flow_of(event), self._dispatcher)
+        entry = entry_of(event, self.flows.of(event), self._dispatcher)
         entry.phase = Phase.READY
         self._take_in(entry)
         return entry
 
     def reserve(self, event: Event) -> Entry:
         """Take in an event that is being changed, so that the loader does not load it meanwhile."""
-        entry = entry_of(event, self.flow_of(event), self._dispatcher)
+        entry = entry_of(event, self.flows.of(event), self._dispatcher)
         entry.phase = Phase.SETTLING
         self._take_in(entry)
         return entry
@@ -262,107 +248,68 @@ class WorkingSet:
         del self.entries[entry.event.sequence]
         flow = entry.flow
         self.budget.give_back(flow, entry.cost)
+        if self.flows.is_crowded:
+            self.flows.drop_idle((flow,))
         if self.starved:
             self.on_room()
-        elif len(self._flows) > _FLOWS_KEPT:
-            self._drop_idle((flow,))
         if entry.waiters:
             entry.wake_waiters()
 
     def forget_all(self, entries: Sequence[Entry]) -> None:
         """Remove many entries from memory."""
-        table, gone, awaited = self.entries, Phase.GONE, []
+        table, budget, gone, awaited = self.entries, self.budget, Phase.GONE, []
         freed = 0
         for entry in entries:
             sequence = entry.event.sequence
             if table.get(sequence) is entry:
                 del table[sequence]
                 entry.phase = gone
-                entry.flow.held_bytes -= entry.cost
-                freed += entry.cost
+                flow, cost = entry.flow, entry.cost
+                # This runs for every event, so `Budget.give_back` is written out for all but a flow's last event.
+                if flow.held_bytes == flow.own_bytes + cost:
+                    budget.give_back(flow, cost)
+                else:
+                    flow.held_bytes -= cost
+                    flow.account.held_bytes -= cost
+                    freed += cost
                 if entry.waiters:
                     awaited.append(entry)
-        self.budget.free_bytes += freed
+        budget.free_bytes += freed
+        if self.flows.is_crowded:
+            self.flows.drop_idle(dict.fromkeys(entry.flow for entry in entries))
         if self.starved:
             self.on_room()
-        elif len(self._flows) > _FLOWS_KEPT:
-            self._drop_idle({entry.flow for entry in entries})
         for entry in awaited:
             entry.wake_waiters()
-
-    def _drop_idle(self, flows: Iterable[Flow]) -> None:
-        """Drop idle flows, because there are too many flows."""
-        for flow in flows:
-            if flow.idle and self._flows.pop((flow.tenant.name, flow.group), None) is not None:
-                self.paused_flows -= flow.paused
 
     def of_partitions(self, partitions: Container[int]) -> list[Entry]:
         """All entries of these partitions."""
         return [entry for entry in self.entries.values() if entry.event.partition in partitions]
-
-    def adopt(self, tenant: str) -> None:
-        """Apply the new policy of a tenant to its flows, and so to their entries."""
-        policy = self._tenants.policy(tenant)
-        for (name, _), flow in self._flows.items():
-            if name == tenant:
-                flow.adopt(policy)
-                self._dispatcher.resume(flow)
-
-    def flow_of(self, event: Event) -> Flow:
-        stem = stem_of(event.to)
-        group = self._groups.get(stem)
-        if group is None:
-            group = self._group_of(event.to)
-            if len(self._groups) >= _STEMS_KEPT:
-                self._groups.clear()
-            self._groups[stem] = group
-        flow = self._flows.get((event.tenant, group))
-        if flow is None:
-            flow = Flow(self._tenants.policy(event.tenant), group, self._channel_for(group))
-            self._flows[event.tenant, group] = flow
-            if self.is_held(flow):
-                flow.paused = True
-                flow.update_cap()
-                self.paused_flows += 1
-                self.budget.split_paused_share(self.paused_flows)
-                self._on_paused_flow()
-        return flow
-
-    def is_held(self, flow: Flow) -> bool:
-        """Whether attempts of the flow have to wait for the end of a pause, or for a handler."""
-        return self.held.holds(flow.tenant.name, flow.group) or self.lacks_handler(flow.group)
-
-    def _group_of(self, target: str) -> str:
-        try:
-            return group_of(target)
-        except EverbellError:
-            # The target was valid when it was scheduled. If the rules changed since, the event must still reach an end.
-            return target
 
     def oldest_at(self) -> int:
         """The time of the oldest entry that waits for a slot of its target, or of the oldest skipped event.
 
         Paused flows do not count, because they are meant to wait.
         """
-        times = [flow.ready[0].event.run_at for flow in self._flows.values() if flow.ready and not flow.paused]
+        times = [flow.ready[0].event.run_at for flow in self.flows.all() if flow.ready and not flow.paused]
         for flow in islice(self.starved, _STARVED_ASKED):
             times.extend(position_at(skip.position) for skip in flow.skips.values())
         return min(times, default=NEVER)
 
-    def update_paused_share(self) -> None:
-        """Count the paused flows again, and divide their share of memory."""
-        self.paused_flows = sum(flow.paused for flow in self._flows.values())
-        self.budget.split_paused_share(self.paused_flows)
-
-    def flows(self) -> list[Flow]:
-        return list(self._flows.values())
-
-    def _skip(self, entry: Entry, partition: Partition, flow: Flow | None = None) -> None:
-        flow = flow or entry.flow
+    def _skip(self, entry: Entry, partition: Partition, flow: Flow | None = None) -> Flow:
+        """Leave an event in the store, behind a skip. Returns the flow whose skip it is."""
+        flow = wanted = flow or entry.flow
+        if not flow.skips and flow.account.skipped_flows >= SKIPPED_FLOWS_MAX:
+            overflow = self.flows.overflow_of(flow.tenant.name)
+            if overflow.paused or not flow.paused:  # A paused target must not hold up the other targets of its tenant.
+                flow = overflow
         flow.skipped_bytes = entry.cost
         partition.skip(entry.event, flow)
         if not flow.paused:
-            self.starved[flow] = None
+            self.starved.add(flow)
+        if wanted is not flow and self.flows.is_crowded:
+            self.flows.drop_idle((wanted,))
+        return flow
 
     def _take_in(self, entry: Entry) -> None:
         self.entries[entry.event.sequence] = entry

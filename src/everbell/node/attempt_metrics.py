@@ -55,7 +55,7 @@ def _of_queues(engine: Engine) -> list[str]:
     observer = engine.observer
     waiting: dict[tuple[str, str], float] = {}
     oldest: dict[tuple[str, str], float] = {}
-    flows = [flow for flow in engine.memory.flows() if flow.group.startswith(QUEUE)]
+    flows = [flow for flow in engine.memory.flows.all() if flow.group.startswith(QUEUE)]
     for flow in flows:
         queue = (flow.tenant.name, flow.group.removeprefix(QUEUE))
         waiting[queue], oldest_ms = observer.waiting_of(flow)

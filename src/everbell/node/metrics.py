@@ -74,7 +74,7 @@ def render(engine: Engine, cluster: Cluster | None = None, more: Sequence[str] =
     lines += metric(
         "everbell_starved_flows", "gauge", "Targets with due events left in the store.", len(engine.memory.starved)
     )
-    broken = sum(flow.breaker is not None and flow.breaker.state != "closed" for flow in engine.memory.flows())
+    broken = sum(flow.breaker is not None and flow.breaker.state != "closed" for flow in engine.memory.flows.all())
     lines += metric(
         "everbell_breakers_open", "gauge", "Targets that failed so often that they are only probed.", broken
     )

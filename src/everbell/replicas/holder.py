@@ -96,7 +96,7 @@ class Holder:
         at = turn_at(event, copy.replication, replicas, me, self._busy.get(copy.name))
         if self._lines and at > event.run_at:
             before = replicas[: replicas.index(me)] if me in replicas else replicas
-            group = self.engine.memory.flow_of(event).group
+            group = self.engine.memory.flows.look_up(event).group
             waits = [self._lines.get((name, event.tenant, group), 0) for name in before]
             at = max(at, *waits, 0)
         return at
@@ -322,7 +322,7 @@ class Holder:
 
     def lines(self) -> list[tuple[str, str]]:
         """The tenants and targets of which due events wait in line here."""
-        flows = self.engine.memory.flows()
+        flows = self.engine.memory.flows.all()
         return [
             (flow.tenant.name, flow.group)
             for flow in flows

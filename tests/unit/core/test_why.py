@@ -19,7 +19,7 @@ EVENT = Event("e1", "shop", 3, 17, NOW - 5, NOW - 5, "https://shop.example/hook"
 IN_QUEUE = replace(EVENT, to="queue:mail")
 FAILED = (Attempt(1, NOW - 5, 3, "failed", "HTTP 503", 503),)
 RETRYING = replace(EVENT, run_at=NOW + 60_000, attempt_count=1, attempts=FAILED)
-CALM = Situation(NOW, HOST, target_cap=8, node_cap=100, worker_patience_ms=60_000)
+CALM = Situation(NOW, HOST, target_cap=8, tenant_cap=100, worker_patience_ms=60_000)
 PAUSE = Pause("shop", "target", "https://shop.example", NOW - 9_000, "3q9x7d", "a new database", NOW + 9_000)
 
 
@@ -103,7 +103,7 @@ TABLE: list[tuple[Event, dict[str, Any], str, str, dict[str, Any]]] = [
     (IN_QUEUE, {"workers_silent_ms": 60_000}, "no-worker", "No worker has called", {"since": text(NOW - 60_000)}),
     (IN_QUEUE, {"workers_silent_ms": 59_999}, "awaiting-worker", "It waits for a worker of the queue mail", {}),
     (EVENT, {"target_in_flight": 8}, "target-at-cap", "has 8 attempts in flight", {"in_flight": 8, "cap": 8}),
-    (EVENT, {"node_in_flight": 100}, "node-at-cap", "Its node has 100 attempts", {"in_flight": 100, "cap": 100}),
+    (EVENT, {"tenant_in_flight": 100}, "node-at-cap", "Its tenant has 100 attempts", {"in_flight": 100, "cap": 100}),
     (EVENT, {}, "starting", "starts in a moment", {}),
 ]
 

@@ -12,6 +12,7 @@ from everbell.channels.nowhere import NowhereChannel
 from everbell.core.event import Event
 from everbell.core.tenant import Tenant
 from everbell.engine import agenda
+from everbell.engine.account import Account
 from everbell.engine.agenda import SLICE, Agenda
 from everbell.engine.dispatcher import AttemptListeners, Dispatcher
 from everbell.engine.entry import Entry, Phase, entry_of
@@ -30,7 +31,7 @@ class Bells:
         supervisor = Supervisor(self.faults.append)
         self.agenda = Agenda(clock, supervisor, self._ring)
         self._dispatcher = Dispatcher(clock, {0: 1}, 100, AttemptListeners(), supervisor)
-        self._flow = Flow(Tenant(), "queue:q", NowhereChannel())
+        self._flow = Flow(Tenant(), "queue:q", NowhereChannel(), Account("default"))
 
     def _ring(self, entry: Entry) -> None:
         entry.phase = Phase.READY

@@ -10,16 +10,17 @@ from everbell.channels.nowhere import NowhereChannel
 from everbell.clock import SystemClock
 from everbell.core.event import Event
 from everbell.core.tenant import Tenant
+from everbell.engine.account import Account, Budget
 from everbell.engine.dispatcher import AttemptListeners, Dispatcher
 from everbell.engine.entry import entry_of
-from everbell.engine.flow import EVENT_OVERHEAD_BYTES, Budget, Flow, Skip
+from everbell.engine.flow import EVENT_OVERHEAD_BYTES, Flow, Skip
 from everbell.engine.supervisor import Supervisor
 
 EVENT = Event("e", "shop", 0, 5, 1_000, 1_000, "https://a.example", b"x" * 50, 1, "k")
 
 
 def flow(tenant: Tenant | None = None) -> Flow:
-    return Flow(tenant or Tenant("shop"), "https://a.example:443", NowhereChannel())
+    return Flow(tenant or Tenant("shop"), "https://a.example:443", NowhereChannel(), Account("shop"))
 
 
 def test_an_event_costs_its_payload_and_a_little_more() -> None:

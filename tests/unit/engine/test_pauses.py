@@ -360,7 +360,7 @@ def test_events_scheduled_during_a_pause_take_no_more_than_their_share() -> None
         await stage.pass_ms(1_000)
 
         memory = stage.engine.memory
-        assert 0 < sum(flow.held_bytes for flow in memory.flows()) <= memory.budget.total_bytes // 8
+        assert 0 < sum(flow.held_bytes for flow in memory.flows.all()) <= memory.budget.total_bytes // 8
 
         stage.engine.pauses.follow([])
         await stage.pass_ms(10_000)

@@ -9,11 +9,13 @@ import pytest
 from everbell.channels.nowhere import NowhereChannel
 from everbell.core.event import Event
 from everbell.core.tenant import Tenant, Tenants
-from everbell.engine import working_set as working_set_module
+from everbell.engine import account as account_module
+from everbell.engine.account import Budget
 from everbell.engine.agenda import Agenda
 from everbell.engine.dispatcher import AttemptListeners, Dispatcher
 from everbell.engine.entry import Entry, Phase
-from everbell.engine.flow import EVENT_OVERHEAD_BYTES, Budget
+from everbell.engine.flow import EVENT_OVERHEAD_BYTES
+from everbell.engine.flow_table import FlowTable
 from everbell.engine.partition import Partition
 from everbell.engine.supervisor import Supervisor
 from everbell.engine.working_set import MemoryListeners, WorkingSet
@@ -41,8 +43,7 @@ class Room:
             self.budget,
             Agenda(clock, supervisor, lambda entry: None),
             self.dispatcher,
-            Tenants(Tenant()),
-            lambda group: NowhereChannel(),
+            FlowTable(self.budget, Tenants(Tenant()), lambda group: NowhereChannel()),
             lambda: self.now + NEAR_MS,
             MemoryListeners(early=self.early.append),
         )
@@ -105,7 +106,7 @@ def test_a_flow_without_room_leaves_its_events_and_takes_nothing_from_others() -
         # One flow alone may have half of the memory.
         admitted = room.admit(*(room.event(number, number) for number in range(6)))
         assert admitted == [True] * 4 + [False] * 2
-        assert list(room.memory.starved) == [room.memory.flow_of(room.event(0))]
+        assert list(room.memory.starved) == [room.memory.flows.of(room.event(0))]
         # The other flow has half of the rest. The first stays behind its skip, though it could have room again.
         assert room.admit(room.event(10, 10, BANK), room.event(11, 11, BANK)) == [True, True]
         room.memory.forget(room.memory.entries[0])
@@ -120,7 +121,7 @@ def test_many_at_once_are_treated_as_one_by_one() -> None:
         room.memory.admit_all([*herd, room.event(10, 10, BANK), room.event(3, 3), room.event(11, 11)], room.partition)
 
         assert room.sequences == [0, 1, 2, 3, 10]
-        assert room.partition.skips[room.memory.flow_of(herd[0])].position == herd[4].position
+        assert room.memory.flows.of(herd[0]).skips[0].position == herd[4].position
 
     in_room(8, scene)
 
@@ -155,7 +156,7 @@ def test_skipped_events_come_back_when_there_is_room() -> None:
     def scene(room: Room) -> None:
         herd = [room.event(number, number) for number in range(6)]
         room.admit(*herd)
-        flow = room.memory.flow_of(herd[0])
+        flow = room.memory.flows.of(herd[0])
         assert room.memory.admit_skipped(herd[4:], room.partition, flow) is herd[4]
         room.memory.forget_all([room.memory.entries[0], room.memory.entries[1]])
 
@@ -194,16 +195,16 @@ def test_an_event_that_is_held_cannot_be_loaded() -> None:
 
 def test_a_target_that_is_no_longer_allowed_has_a_flow_of_its_own() -> None:
     def scene(room: Room) -> None:
-        first = room.memory.flow_of(room.event(1, to="gopher://old"))
-        assert first is room.memory.flow_of(room.event(2, to="gopher://old"))
-        assert first is not room.memory.flow_of(room.event(3))
-        assert room.memory.flow_of(room.event(3)) is room.memory.flow_of(room.event(4, to="https://shop.example/b"))
+        first = room.memory.flows.of(room.event(1, to="gopher://old"))
+        assert first is room.memory.flows.of(room.event(2, to="gopher://old"))
+        assert first is not room.memory.flows.of(room.event(3))
+        assert room.memory.flows.of(room.event(3)) is room.memory.flows.of(room.event(4, to="https://shop.example/b"))
 
     in_room(8, scene)
 
 
 def test_unused_flows_are_dropped_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(working_set_module, "_FLOWS_KEPT", 2)
+    monkeypatch.setattr(account_module, "FLOWS_FREE", 2)
 
     def scene(room: Room) -> None:
         for number in range(6):
@@ -211,7 +212,7 @@ def test_unused_flows_are_dropped_when_there_are_many(monkeypatch: pytest.Monkey
         for number in range(6):
             room.memory.forget(room.memory.entries[number])
 
-        assert len(room.memory.flows()) == 2
+        assert len(room.memory.flows.all()) == 3
 
     in_room(100, scene)
 

@@ -35,6 +35,7 @@ from rocksdict import (
 )
 
 from everbell.errors import StoreBroken, StoreCorrupt, StoreError, StoreFull, StoreUnavailable, StoreUnusable
+from everbell.stores.rocksdb.torn_end import check_logs
 
 _MIB = 1 << 20
 _MANY = 8  # Looking up this many keys costs more than seeking the next key.
@@ -43,12 +44,14 @@ _NO_ROOM = ("No space left", "Disk quota exceeded")
 
 def open_database(directory: Path, *, create: bool) -> Rdict:
     """Raises `StoreUnusable`, `StoreCorrupt` or `StoreFull`."""
-    options = _options()
-    options.create_if_missing(create)
+    if not create:
+        check_logs(directory, thoroughly=False)
     try:
-        return Rdict(str(directory), options, {"default": options})
+        return _open(directory, create)
     except Exception as error:
         text = str(error)
+        if "Corruption" in text and not create and check_logs(directory, thoroughly=True):
+            return open_database(directory, create=False)
         if "LOCK" in text:
             message = f"{directory} is in use by another process: stop that one first, or name another directory"
             raise StoreUnusable(message) from error
@@ -57,6 +60,12 @@ def open_database(directory: Path, *, create: bool) -> Rdict:
         if "Corruption" in text:
             raise StoreCorrupt(f"{directory} is damaged ({text}): restore the store from a backup") from error
         raise StoreUnusable(f"{directory} cannot be opened: {text}") from error
+
+
+def _open(directory: Path, create: bool) -> Rdict:
+    options = _options()
+    options.create_if_missing(create)
+    return Rdict(str(directory), options, {"default": options})
 
 
 def _options() -> Options:

@@ -44,6 +44,8 @@ EPOCHS_KEY = b"Mepochs"
 FRONTS_KEY = b"Mfronts"
 SHAPE_KEY = b"Mshape"
 CLUSTER_KEY = b"Mcluster"
+SYNCED_KEY = b"Msynced"
+"""The first row of every write: the sequence of RocksDB up to which its log was synced before (`torn_end`)."""
 
 
 def event_key(event: Event) -> bytes:

@@ -59,6 +59,7 @@ from everbell.stores.rows import StatusCounts
 from everbell.stores.write_path import WritePath
 
 RESERVE_BYTES = 64 << 20  # Room that new events may not use, so that stored events can still be finished.
+_ROWS_IN_MEMORY = "rocksdb.num-entries-active-mem-table"
 _RELAXED_S = 0.1  # How long events of relaxed tenants may be without an fsync.
 
 
@@ -89,10 +90,16 @@ class RocksdbStore:
         self._marker, is_new = claim(self._directory, partitions, created_at)
         self.partitions = self._marker.partitions
         self._db = open_database(self._directory, create=is_new)
-        with reading:
-            if is_new:
-                self._begin()
-            self._recall()
+        try:
+            with reading:
+                if is_new:
+                    self._begin()
+                self._recall()
+        except BaseException:
+            self._db.close()
+            raise
+        self._synced = self._db.latest_sequence_number()
+        self._rows_in_memory = 0
         self._lock = asyncio.Lock()
         self._syncer = Syncer()
         self._relaxed = relaxed
@@ -129,7 +136,7 @@ class RocksdbStore:
             row = self._db.get(keys.CLUSTER_KEY)
             if row is None:
                 row = number_row(self.epoch) + cluster.encode()
-                batch = WriteBatch(raw_mode=True)
+                batch = self._new_batch()
                 batch.put(keys.CLUSTER_KEY, row)
                 self._write(batch)
                 await self._sync()
@@ -141,7 +148,7 @@ class RocksdbStore:
             self._check_writable()
             check_raise(epochs, self._epochs)
             in_force = {**self._epochs, **epochs}
-            batch = WriteBatch(raw_mode=True)
+            batch = self._new_batch()
             batch.put(keys.EPOCHS_KEY, numbers_row(list(in_force.values())))
             self._write(batch)
             self._epochs = in_force
@@ -161,12 +168,14 @@ class RocksdbStore:
                 await path.run()
             if len(path.refusals) < len(changes):
                 counts = writes.new_counts()
-                self._write(writes.write_batch(counts))
+                batch = self._new_batch()
+                writes.fill(batch, counts)
+                is_first = self._write(batch)
                 self._counts.update(counts)
                 self._last_sequence = writes.last_sequence
                 self._hours |= writes.hours
                 self._fronts.stored(writes.end_count, writes.rung_at)
-                if self._relaxed is not None and all(map(self._relaxed, path.tenants)):
+                if self._relaxed is not None and not is_first and all(map(self._relaxed, path.tenants)):
                     self._sync_later()
                 else:
                     await self._sync()
@@ -216,7 +225,7 @@ class RocksdbStore:
             with reading:
                 row = self._db.get(place)
             if row is not None:
-                batch = WriteBatch(raw_mode=True)
+                batch = self._new_batch()
                 batch.put(keys.grave_key(place), row)
                 batch.delete(place)
                 self._write(batch)
@@ -231,14 +240,15 @@ class RocksdbStore:
             while gone < limit and hour in self._hours:
                 async with self._lock:
                     self._check_writable()
-                    gone += self._forget(hour, min(PAGE, limit - gone))
+                    gone += await self._forget(hour, min(PAGE, limit - gone))
         return gone
 
-    def _forget(self, hour: int, limit: int) -> int:
+    async def _forget(self, hour: int, limit: int) -> int:
+        batch = self._new_batch()
         with reading:
-            batch, count = forget(self._db, hour, limit)
-        if count:
-            self._write(batch)
+            count = forget(self._db, batch, hour, limit)
+        if count and self._write(batch):
+            await self._sync()
         if count < limit:
             self._hours.discard(hour)
         return count
@@ -274,7 +284,14 @@ class RocksdbStore:
                 "reserved for stored events: make room"
             )
 
-    def _write(self, batch: WriteBatch) -> None:
+    def _new_batch(self) -> WriteBatch:
+        batch = WriteBatch(raw_mode=True)
+        batch.put(keys.SYNCED_KEY, number_row(self._synced))
+        return batch
+
+    def _write(self, batch: WriteBatch) -> bool:
+        """Write without an fsync. Returns whether RocksDB began a new log file with it, which has to be synced then."""
+        count = batch.len()
         try:
             self._db.write(batch)
         except Exception as error:
@@ -284,6 +301,9 @@ class RocksdbStore:
             elif isinstance(failure, StoreBroken):
                 self._broken = str(failure)
             raise failure from error
+        # A log file belongs to one table in memory.
+        before, self._rows_in_memory = self._rows_in_memory, self._db.property_int_value(_ROWS_IN_MEMORY) or 0
+        return before == 0 or self._rows_in_memory < before + count
 
     def _sync_later(self) -> None:
         """Fsync within `_RELAXED_S`. The kernel has the rows already, so they survive a crash of this process."""
@@ -299,12 +319,14 @@ class RocksdbStore:
                     await self._sync()
 
     async def _sync(self) -> None:
+        written = self._db.latest_sequence_number()
         try:
             await self._syncer.sync(partial(self._db.flush_wal, True))
         except Exception as error:
             # No retry: the kernel may have dropped the rows, and a second fsync would not report that.
             self._broken = f"the log could not be synced ({error}): restart the process"
             raise StoreBroken(self._broken) from error
+        self._synced = written
 
     def _reopen(self) -> None:
         """Open the database again after a full disk. This blocks the loop, but is rare, and no write can go before."""

@@ -16,9 +16,8 @@ from everbell.stores.rocksdb.access import get_many, scan
 PAGE = 2_000  # How many records one write forgets.
 
 
-def forget(db: Rdict, hour: int, limit: int) -> tuple[WriteBatch, int]:
-    """The write that forgets up to `limit` records of an hour, and their number."""
-    batch = WriteBatch(raw_mode=True)
+def forget(db: Rdict, batch: WriteBatch, hour: int, limit: int) -> int:
+    """Put the deletion of up to `limit` records of an hour into a write; returns their number."""
     start = keys.hour_prefix(hour)
     end = keys.after_prefix(start)
     records = [key for key, _ in islice(scan(db, start, end), limit)]
@@ -28,7 +27,7 @@ def forget(db: Rdict, hour: int, limit: int) -> tuple[WriteBatch, int]:
             batch.delete(entry)
     if records:
         batch.delete_range(start, end if len(records) < limit else records[-1] + b"\0")
-    return batch, len(records)
+    return len(records)
 
 
 def hours_in(db: Rdict) -> set[int]:

@@ -120,7 +120,7 @@ def test_events_leave_no_rows_after_the_sweep(tmp_path: Path) -> None:
             assert await store.apply([change], UNOWNED) == {}
         assert await store.sweep(FAR, 100) == 3
         rows = [key for key, _ in scan(store._db, b"\0", b"\xff")]
-        assert rows == [b"Cshop", b"Mepochs", b"Msequence", b"Mshape"]
+        assert rows == [b"Cshop", b"Mepochs", b"Msequence", b"Mshape", b"Msynced"]
 
     visit(tmp_path, step)
 

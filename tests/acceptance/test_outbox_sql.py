@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -217,6 +218,62 @@ def test_everything_that_the_api_accepts_is_accepted(url: str) -> None:
             draft(Body(EventSpec).parse(json.dumps(GOOD | event).encode()), Tenant(to="queue:a"), 0)
             await connection.execute("SELECT everbell.schedule($1)", json.dumps(GOOD | event))
         assert await connection.fetchval("SELECT count(*) FROM everbell.outbox") == len(good)
+
+    run(scene, url)
+
+
+SIMPLE = {
+    "to": ("queue:a", "queue:" + "a" * 128, "queue:" + "a" * 129, "queue:a\n", "queue:", "queue:é", None, 1),
+    "in": (
+        "1h",
+        "9999999m",
+        "999999h",
+        "9999999h",
+        "9999w",
+        "99999999w",
+        "1h\n",
+        "",
+        "-1s",
+        0,
+        0.5,
+        -1,
+        1e9,
+        1e12,
+        None,
+    ),
+    "id": ("a", "order-7:1/2.x", "a" * 255, "a" * 513, "", "a\n", "ev_a", "tx:a", 7, None),
+    "key": ("k", "k_1", "k" * 512, "k" * 513, "k\x00", "k\x7f", [], None),
+    "payload": (1, None, {"to": 1, "in": "x"}, "\x00", ["\u2028"]),
+}
+"""Values at the edges of the check for simple events. Most combinations are not valid."""
+
+
+def test_the_check_for_simple_events_accepts_only_what_the_api_accepts(url: str) -> None:
+    chances = random.Random(20)
+    texts = ['{"to": 1, "to": "queue:a", "in": "1h"}', '{"to": "queue:a", "in": "1h", "payload": 1e999999}']
+    for _ in range(400):
+        names = [name for name in SIMPLE if name in ("to", "in") or chances.random() < 0.4]
+        # Mostly the first value, so that many events are wrong in one field only.
+        texts.append(
+            json.dumps(
+                {name: SIMPLE[name][0] if chances.random() < 0.7 else chances.choice(SIMPLE[name]) for name in names}
+            )
+        )
+
+    async def scene(connection: Any) -> None:
+        simple = 0
+        for text in texts:
+            try:
+                draft(Body(EventSpec).parse(text.encode()), Tenant(to="queue:a"), 0)
+                refusal = None
+            except InvalidInput as wrong:
+                refusal = str(wrong)
+            is_simple = await connection.fetchval("SELECT everbell.outbox_is_simple($1)", text)
+            assert not (is_simple and refusal), (text, refusal)
+            simple += bool(is_simple)
+            if refusal is None and "\\u0000" not in text:
+                await connection.fetchval("SELECT everbell.schedule($1)", text)
+        assert 50 < simple < len(texts) - 50
 
     run(scene, url)
 

@@ -145,6 +145,11 @@ class RunningCommand:
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
+    def errors(self) -> str:
+        """The standard error until now."""
+        # The command writes at the place where this file object reads, so the place must stay as it is.
+        return os.pread(self._err.fileno(), 1 << 20, 0).decode()
+
     def end(self) -> Finished:
         """Wait for the end of the command."""
         code = self.process.wait(PATIENCE_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from tests.acceptance.machine import until
 from tests.acceptance.processes import CommandLine, RunningCommand, ServerProcess
 
 APP = """
-import asyncio, signal, sys, threading
+import asyncio, os, signal, sys, threading
 from everbell import App, Occurrence, Refuse
 
 app = App()
@@ -36,6 +37,10 @@ async def awaited(event: Occurrence) -> None:
     say("async", event.id, "attempt", event.attempt)
     if event.payload == "refuse":
         raise Refuse("never")
+
+@app.on("pids")
+async def pids(event: Occurrence) -> None:
+    say("pid", os.getpid())
 
 @app.on("stuck")
 def stuck(event: Occurrence) -> None:
@@ -213,3 +218,58 @@ def test_a_named_worker_and_the_wait_for_it_are_seen_through_gateways(tmp_path: 
             assert "plain-1" in CommandLine(server.url)("queues").out
             worker.send(signal.SIGTERM)
             worker.end()
+
+
+def workers_of(client: Client, queue: str) -> set[str]:
+    """The names of the workers of a queue, as the server has seen them."""
+    return {worker.name for each in client.queues().queues if each.name == queue for worker in each.workers}
+
+
+def test_several_processes_share_the_queues_and_a_killed_one_is_replaced(
+    server: ServerProcess, client: Client, tmp_path: Path
+) -> None:
+    options = ("--processes", "2", "--name", "jobs", "--queue", "pids", "--lease", "500ms")
+    with begin_worker(server, tmp_path, *options) as worker:
+        until(lambda: workers_of(client, "pids") == {"jobs-1", "jobs-2"}, "both processes pull")
+        client.schedule(1, to="queue:pids", in_=0)
+        child = int(worker.line().removeprefix("pid "))
+        assert child != worker.process.pid
+        os.kill(child, signal.SIGKILL)
+        for number in range(20):
+            client.schedule(number, to="queue:pids", in_=0, retry=RETRY)  # The dead process may have leased some.
+        others = {int(worker.line().removeprefix("pid ")) for _ in range(20)}
+        assert child not in others
+        worker.send(signal.SIGTERM)
+        done = worker.end()
+    assert done.code == 0
+    assert "ended with code -9; starting another" in done.err
+
+
+def test_processes_stop_with_their_parent(server: ServerProcess, client: Client, tmp_path: Path) -> None:
+    with begin_worker(server, tmp_path, "--processes", "2", "--queue", "slow", "--queue", "pids") as worker:
+        client.schedule(1, to="queue:pids", in_=0)
+        child = int(worker.line().removeprefix("pid "))
+        worker.process.kill()
+        until(lambda: not Path(f"/proc/{child}").exists(), "the child has ended")
+
+
+def test_an_app_that_cannot_be_loaded_ends_all_processes(server: ServerProcess, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("app = 1")
+    command = CommandLine(server.url).begin("worker", "broken:app", "--processes", "2", folder=tmp_path)
+    with command as worker:
+        done = worker.end()
+    assert done.code > 0
+    assert "broken:app is a int, not an everbell.App" in done.err
+
+
+def test_a_worker_restarts_when_a_file_changes(server: ServerProcess, client: Client, tmp_path: Path) -> None:
+    with begin_worker(server, tmp_path, "--reload", "--queue", "pids") as worker:
+        client.schedule(1, to="queue:pids", in_=0)
+        assert worker.line().startswith("pid ")
+        (tmp_path / "jobs.py").write_text("a syntax error")
+        until(lambda: "waiting for a change" in worker.errors(), "the broken module was loaded")
+        (tmp_path / "jobs.py").write_text(APP.replace('"pid"', '"new"'))
+        client.schedule(2, to="queue:pids", in_=0)
+        assert worker.line().startswith("new ")
+        worker.send(signal.SIGINT)
+        assert worker.end().code == 0

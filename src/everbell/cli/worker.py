@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import importlib
 import logging
-import os
 import sys
 from typing import get_args
 
-import uvloop
-
 from everbell.cli.options import add_server_options, duration_s, positive
-from everbell.cli.parser import FAILED, OK, argument, command
+from everbell.cli.parser import argument, command
 from everbell.cli.printing import print_json
 from everbell.client.app import App
 from everbell.client.awaiting import AsyncClient
 from everbell.client.worker import Worker
+from everbell.client.worker_process import WorkerOptions, run_worker
 from everbell.errors import InvalidInput
 from everbell.log_lines import LogFormat, set_up_logging
 
@@ -26,6 +23,8 @@ examples:
   everbell worker shop.jobs:app
   everbell worker shop.jobs:app --server http://bell:8420 --tenant shop --concurrency 64
   everbell worker shop.jobs:app --name mail-1 --queue mail
+  everbell worker shop.jobs:app --processes 4
+  everbell worker shop.jobs:app --reload
 
 An app, in shop/jobs.py:
   from everbell import App, Occurrence, Refuse
@@ -58,6 +57,8 @@ handlers finish (--grace), other events are given back. A second signal stops it
         "--lease", metavar="DURATION", type=duration_s, default=30.0, help="how long a worker may be silent (30s)"
     ),
     argument("--grace", metavar="DURATION", type=duration_s, default=30.0, help="for handlers after a stop (30s)"),
+    argument("--processes", metavar="N", type=positive, default=1, help="processes that share the queues (1)"),
+    argument("--reload", action="store_true", help="restart when a Python file here changes, for development"),
     argument("--verbose", action="store_true", help="log the traceback of every failure"),
     argument(
         "--log-format", choices=get_args(LogFormat), default="text", help="lines for people, or a JSON document a line"
@@ -67,37 +68,18 @@ handlers finish (--grace), other events are given back. A second signal stops it
 def _work(args: argparse.Namespace) -> int:
     set_up_logging("DEBUG" if args.verbose else "INFO", layout=args.log_format)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
-    app = load_app(args.app)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        worker = runner.run(_run(app, args))
-    if args.json:
-        print_json({"handled": worker.handled, "failed": worker.failed})
-    if worker.stranded:
-        # Plain functions still run in threads, and threads cannot be stopped: exit without waiting for them.
-        logging.getLogger("everbell.worker").warning("%d handlers did not end in time", worker.stranded)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(FAILED)
-    return OK
+    options = WorkerOptions(
+        args.concurrency, args.lease, args.grace, args.name, args.queues, args.processes, args.reload
+    )
 
+    def connect() -> AsyncClient:
+        return AsyncClient(args.server, args.tenant, args.token, ca=args.ca, certificate=args.cert)
 
-async def _run(app: App, args: argparse.Namespace) -> Worker:
-    async with AsyncClient(args.server, args.tenant, args.token, ca=args.ca, certificate=args.cert) as client:
-        worker = Worker(
-            app,
-            client,
-            args.concurrency,
-            lease_s=args.lease,
-            grace_s=args.grace,
-            name=args.name,
-            queues=args.queues,
-        )
-        logging.getLogger("everbell.worker").info(
-            "pulling from %s for tenant %s: %s", args.server, args.tenant, ", ".join(worker.queues)
-        )
-        await worker.run_until_signal()
-        logging.getLogger("everbell.worker").info("handled %d events, %d failed", worker.handled, worker.failed)
-    return worker
+    def report(worker: Worker) -> None:
+        if args.json:
+            print_json({"handled": worker.handled, "failed": worker.failed})
+
+    return run_worker(lambda: load_app(args.app), connect, options, report)
 
 
 def load_app(place: str) -> App:

@@ -59,6 +59,11 @@ class AllCalls(
         self._persistence = Persistence(backoff or doubling(0.1, 2.0, SystemEntropy().jitter), attempts_max)
         self._prepare()
 
+    @property
+    def url(self) -> str:
+        """The address of the server."""
+        return self._address.url
+
     def _prepare(self) -> None:
         """Set up the connections of the client."""
         raise NotImplementedError

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct, json, to_builtins
 
 from everbell.client.problems import ProblemBody, error_of
 from everbell.core.batch_item import ItemStatus
@@ -41,7 +41,18 @@ class Answered(Struct, frozen=True):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
-        return {"type": "object", "title": cls.__name__}
+        components = json.schema_components((cls,), ref_template="{name}")[1]
+        schema: Any = _inlined(components[cls.__name__], components)
+        return schema
+
+
+def _inlined(schema: Any, components: Mapping[str, Any]) -> Any:
+    """A schema without references. No answer contains itself."""
+    if isinstance(schema, dict):
+        if "$ref" in schema:
+            return _inlined(components[schema["$ref"]], components)
+        return {name: _inlined(part, components) for name, part in schema.items()}
+    return [_inlined(part, components) for part in schema] if isinstance(schema, list) else schema
 
 
 class Scheduled(Answered, frozen=True, kw_only=True):

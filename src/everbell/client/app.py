@@ -22,14 +22,18 @@ Typed tasks are the same with types on both sides:
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, TypeVar
 
 from everbell.channels.handler import HandlerFunction
 from everbell.client.awaiting import AsyncClient
-from everbell.client.task import Task, TaskOptions, TaskQueue, TaskScope
+from everbell.client.blocking import Client
+from everbell.client.task import Around, Task, TaskOptions, TaskQueue, TaskScope
 from everbell.client.task_maker import TaskMaker
 from everbell.clock import SystemClock
+from everbell.core.occurrence import Occurrence
 from everbell.core.target import group_of
 from everbell.errors import EverbellError, InvalidInput
 
@@ -38,15 +42,26 @@ AnyHandler = TypeVar("AnyHandler", bound=HandlerFunction)
 DEFAULT_QUEUE = "default"
 
 
-class App(TaskMaker):
-    """The handlers and tasks of a program. Its tasks are scheduled with `client`, which may be set later."""
+AnyClient = AsyncClient | Client
 
-    def __init__(self, client: AsyncClient | None = None) -> None:
+
+class App(TaskMaker):
+    """The handlers and tasks of a program.
+
+    Its tasks are scheduled with `client`, which may be set later: an `AsyncClient` for `await task.schedule(…)`, a
+    `Client` for `task.schedule_blocking(…)`, or a function that returns one. `around` makes a context manager, such as
+    `app_context` of Flask. It is entered around every call of a handler or task, in the same thread.
+    """
+
+    def __init__(
+        self, client: AnyClient | Callable[[], AnyClient] | None = None, *, around: Around | None = None
+    ) -> None:
         super().__init__()
         self.client = client
         self.handlers: dict[str, HandlerFunction] = {}
         """The handlers by queue."""
-        self._scope = TaskScope(self._connected, SystemClock(), self.hooks)
+        self._around = around
+        self._scope = TaskScope(self._awaiting, SystemClock(), self.hooks, self._blocking, around)
 
     def on(self, queue: str) -> Callable[[AnyHandler], AnyHandler]:
         """Handle the events of `queue:…` with the function below; it gets an `Occurrence`."""
@@ -55,7 +70,8 @@ class App(TaskMaker):
         def register(handler: AnyHandler) -> AnyHandler:
             if queue in self.handlers:
                 raise InvalidInput(f"the queue {queue!r} has a handler already: one queue, one handler")
-            self.handlers[queue] = handler if not self.hooks else self.hooks.wrapped(handler)
+            inside: HandlerFunction = handler if self._around is None else _surrounded(handler, self._around)
+            self.handlers[queue] = inside if not self.hooks else self.hooks.wrapped(inside)
             return handler
 
         return register
@@ -72,10 +88,42 @@ class App(TaskMaker):
         tasks.add(task)
         return task
 
-    def _connected(self) -> AsyncClient:
-        if self.client is None:
+    def _awaiting(self) -> AsyncClient:
+        client = self._connected()
+        if isinstance(client, Client):
+            raise EverbellError(
+                "the client of this app blocks: use schedule_blocking, or make the app with AsyncClient"
+            )
+        return client
+
+    def _blocking(self) -> Client:
+        client = self._connected()
+        if isinstance(client, AsyncClient):
+            raise EverbellError("the client of this app awaits: use `await …schedule(…)`, or make the app with Client")
+        return client
+
+    def _connected(self) -> AnyClient:
+        client = self.client
+        if client is None:
             raise EverbellError(
                 "this app has no client to schedule with: make it with App(client=AsyncClient(…)), "
                 "or use client.schedule(**task.event(…))"
             )
-        return self.client
+        return client if isinstance(client, AsyncClient | Client) else client()
+
+
+def _surrounded(handler: HandlerFunction, around: Around) -> HandlerFunction:
+    if inspect.iscoroutinefunction(handler):
+
+        @wraps(handler)
+        async def call(occurrence: Occurrence) -> object:
+            with around():
+                return await handler(occurrence)
+    else:
+
+        @wraps(handler)
+        def call(occurrence: Occurrence) -> object:
+            with around():
+                return handler(occurrence)
+
+    return call

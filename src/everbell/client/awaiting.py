@@ -36,7 +36,7 @@ class AsyncClient(AllCalls, Awaiting):
             if pause_s is None:
                 doubt = in_doubt(call, attempt, outcome)
                 return conclude(call, outcome, self._address.url) if doubt is None else await self.run(doubt)
-            await asyncio.sleep(pause_s)
+            await self._wait(pause_s)
             attempt += 1
 
     async def close(self) -> None:
@@ -68,6 +68,9 @@ class AsyncClient(AllCalls, Awaiting):
         if reply.truncated:
             return Lost(f"its answer is larger than {ANSWER_BYTES_MAX >> 20} MiB", sent=True, final=True)
         return Reply(reply.status, reply.headers, reply.body)
+
+    async def _wait(self, pause_s: float) -> None:
+        await asyncio.sleep(pause_s)
 
     def _opened(self) -> HttpPool:
         if self._pool is None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -23,6 +24,7 @@ from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 from everbell.channels.handler import HandlerFunction
 from everbell.client.answers import Scheduled
 from everbell.client.awaiting import AsyncClient
+from everbell.client.blocking import Client
 from everbell.client.event_json import DurationLike, InstantLike, Retrying
 from everbell.client.hooks import Hooks
 from everbell.client.payload_type import ReadPayload, reader_of
@@ -33,6 +35,9 @@ from everbell.core.time import parse_duration
 from everbell.errors import EverbellError, InvalidInput
 
 T = TypeVar("T")
+
+Around = Callable[[], AbstractContextManager[object]]
+"""Makes the context in which a task runs."""
 
 TASK_HEADER = "x-everbell-task"
 """The header that names the task of an event, because several tasks may share a queue."""
@@ -81,6 +86,8 @@ class TaskScope:
     client: Callable[[], AsyncClient]
     clock: Clock
     hooks: Hooks = field(default_factory=Hooks)
+    blocking: Callable[[], Client] | None = None
+    around: Around | None = None
 
 
 class Task(Generic[T]):
@@ -146,6 +153,25 @@ class Task(Generic[T]):
         fields = {name: value for name, value in locals().items() if name not in ("self", "payload")}
         return await self._scope.client().schedule(**self.event(payload, **fields))
 
+    def schedule_blocking(
+        self,
+        payload: T = None,  # type: ignore[assignment] # A task without a payload has None as its type.
+        *,
+        at: InstantLike | None = None,
+        in_: DurationLike | None = None,
+        id: str | None = None,
+        key: str | None = None,
+        tags: Sequence[str] | None = None,
+        retry: Retrying | None = None,
+        expires: DurationLike | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Scheduled:
+        """Like `schedule`, for programs that block. The app needs a `Client`."""
+        fields = {name: value for name, value in locals().items() if name not in ("self", "payload")}
+        if self._scope.blocking is None:
+            raise EverbellError("tasks of the library are scheduled with `await …schedule(…)`")
+        return self._scope.blocking().schedule(**self.event(payload, **fields))
+
     async def every(
         self,
         interval: DurationLike,
@@ -186,7 +212,7 @@ class Task(Generic[T]):
     def handler(self) -> HandlerFunction:
         """The function that a channel or a worker calls: async, or plain for a thread."""
         needs_loop = self._options.timeout_s is not None or self._room is not None or self._scope.hooks
-        return self._on_loop if self._is_async or needs_loop else self._call
+        return self._on_loop if self._is_async or needs_loop else self._block
 
     async def _on_loop(self, occurrence: Occurrence) -> object:
         if self._room is None:
@@ -208,12 +234,20 @@ class Task(Generic[T]):
                 return await self._await(occurrence)
             running = self._await(occurrence)
         else:
-            running = in_own_thread(partial(self._call, occurrence))
+            running = in_own_thread(partial(self._block, occurrence))
         return await running if limit_s is None else await limited(running, limit_s, self.name)
 
     async def _await(self, occurrence: Occurrence) -> object:
-        result = self._call(occurrence)
-        return await result if inspect.isawaitable(result) else result
+        with self._context():
+            result = self._call(occurrence)
+            return await result if inspect.isawaitable(result) else result
+
+    def _block(self, occurrence: Occurrence) -> object:
+        with self._context():
+            return self._call(occurrence)
+
+    def _context(self) -> AbstractContextManager[object]:
+        return nullcontext() if self._scope.around is None else self._scope.around()
 
     def _call(self, occurrence: Occurrence) -> object:
         value = self._read(occurrence)

@@ -1,0 +1,1 @@
+"""Everbell in web frameworks, one module each. Each module needs its extra, as in `everbell[fastapi]`."""

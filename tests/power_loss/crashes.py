@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from tempfile import mkdtemp
 
 from everbell.errors import EverbellError
 from everbell.logs.local import LocalLog
@@ -84,6 +85,8 @@ def lay_out(image: Image, folder: Path) -> None:
 
 def judge(recording: Recording, image: Image, told: Told, folder: Path) -> str | None:
     """Start on the files of an image; returns the fault of the recovered state, or None."""
+    # A folder of its own, because a store that was refused may be open until its memory is freed.
+    folder = Path(mkdtemp(dir=folder)) / "image"
     lay_out(image, folder)
     try:
         return asyncio.run(_judge(recording, told, folder))
@@ -123,4 +126,25 @@ def crash(recording: Recording, luck: Random, share: float, folder: Path) -> Ite
     for call, disk, told in recording.moments():
         # A moment at which nothing is pending has one image only, and it is that of the moment before.
         if told.store and disk.pending and luck.random() < share:
-            yield call.number, judge(recording, disk.survives(luck), told, folder / "image")
+            yield call.number, judge(recording, disk.survives(luck), told, folder)
+
+
+def flip(recording: Recording, luck: Random, times: int, folder: Path) -> Iterator[tuple[str, str | None]]:
+    """Flip one bit of each file of a killed program, many times; yields the file and the verdict for each."""
+    image, told = _killed(recording)
+    for path in sorted(image):
+        bits = 8 * len(image[path])
+        for bit in luck.sample(range(bits), min(times, bits)):
+            damaged = bytearray(image[path])
+            damaged[bit // 8] ^= 1 << bit % 8
+            yield path, judge(recording, {**image, path: bytes(damaged)}, told, folder)
+
+
+def _killed(recording: Recording) -> tuple[Image, Told]:
+    """The files at a moment when every step that began was acknowledged, and the log and a table have rows."""
+    for _, disk, told in recording.moments():
+        if max(told.store, told.log) == told.began > len(recording.states) // 2:
+            image = disk.written()
+            if any(path.endswith(".log") and len(data) > 4_096 for path, data in image.items()):
+                return image, Told(told.began, told.began, told.began)
+    raise AssertionError("the program never came to rest")

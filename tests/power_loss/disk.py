@@ -148,6 +148,10 @@ class Disk:
         else:
             assert self._writes.pop(call.number, None) is None, f"a write failed: {call}"
 
+    def written(self) -> Image:
+        """The files as the program sees them, and as they are when only the program is killed."""
+        return {path: inode.after(len(inode.pending)) for path, inode in self._names.items() if not inode.is_folder}
+
     def survives(self, luck: Random) -> Image:
         """Files that a power failure could leave."""
         names = dict(self._synced_names)

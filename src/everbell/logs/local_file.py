@@ -6,7 +6,7 @@
 
 - An entry is synced before the next one is written, so a crash can leave only the last frame unfinished. A bad frame
   without a whole frame behind it was never acknowledged and is cut off. A bad frame with a whole one behind it is
-  damage, and the log refuses to open.
+  damage, and so is one that lacks no sector (`core/torn.py`): the log refuses to open.
 - Both files are replaced as a whole: written under another name, synced, renamed. A crash leaves the old or the new.
 - The snapshot is durable before entries are trimmed.
 
@@ -16,14 +16,18 @@ A second RocksDB would need a dozen files and its own caches for a few commands 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from struct import Struct
 from zlib import crc32
 
+from everbell.core.torn import lacks_sectors
 from everbell.errors import LogBroken, LogCorrupt, LogUnusable
 from everbell.logs.port import LogEntry, Snapshot
+
+_log = logging.getLogger("everbell.logs.local")
 
 _ENTRIES_FORMAT = b"everbell entries 1\n"
 _SNAPSHOT_FORMAT = b"everbell snapshot 1\n"
@@ -119,11 +123,13 @@ class LocalFile:
             entries.append(entry)
             end += _FRAME.size + len(entry.data)
         if end < len(content):
-            self._cut(content, end)
+            self._cut(content, end, trimmed + len(entries) + 1)
         return trimmed, entries, end
 
-    def _cut(self, content: bytes, end: int) -> None:
-        """Cut off an unfinished frame. Raises `LogCorrupt` if whole frames follow."""
+    def _cut(self, content: bytes, end: int, index: int) -> None:
+        """Cut off an unfinished frame, that of entry `index`. Raises `LogCorrupt` if the frame is damaged instead."""
+        if _is_damaged(content, end, index):
+            raise self._damage("entries", f"the sum of entry {index} is wrong")
         place = end
         while (place := content.find(_MARK, place + 1)) >= 0:
             if _entry_at(content, place) is not None:
@@ -134,6 +140,9 @@ class LocalFile:
             _sync(fd)
         finally:
             os.close(fd)
+        _log.warning(
+            "%s: %d bytes of an entry that was never acknowledged were cut off", self._folder, len(content) - end
+        )
 
     def _read_head(self, name: str, content: bytes, format: bytes) -> tuple[int, int, int]:
         """The number, the checksum, and the end of the head."""
@@ -188,6 +197,18 @@ def _entry_at(content: bytes, place: int) -> LogEntry | None:
     mark, length, index, sum = _FRAME.unpack_from(content, place)
     entry = LogEntry(index, content[start : start + length])
     return entry if mark == _MARK and len(entry.data) == length and sum == _sum_of_frame(entry) else None
+
+
+def _is_damaged(content: bytes, place: int, index: int) -> bool:
+    """Whether a bit of the last frame, which is that of entry `index`, was flipped after it had been written."""
+    start = place + _FRAME.size
+    if start > len(content):
+        return False
+    mark, length, found, sum = _FRAME.unpack_from(content, place)
+    if sum == _sum_of_frame(LogEntry(index, content[start:])):  # All of it is right, except the head.
+        return True
+    is_complete = (mark, found, length) == (_MARK, index, len(content) - start)
+    return is_complete and not lacks_sectors(content, place, len(content))
 
 
 def _write(fd: int, content: bytes, place: int) -> None:

@@ -74,11 +74,19 @@ def test_a_tail_of_junk_is_cut_off(tmp_path: Path, junk: bytes) -> None:
     assert path.read_bytes() == whole
 
 
-def test_any_damage_with_entries_behind_it_is_refused(tmp_path: Path) -> None:
+def test_an_entry_without_some_of_its_sectors_is_cut_off(tmp_path: Path) -> None:
+    path = written(tmp_path, [*ENTRIES, LogEntry(5, b"x" * 2_000)])
+    whole = path.read_bytes()
+    for lost in range(1_024, len(whole), 512):
+        path.write_bytes(whole[:lost] + bytes(len(whole[lost : lost + 512])) + whole[lost + 512 :])
+        assert read(tmp_path) == ENTRIES
+
+
+def test_any_flipped_bit_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path)
     whole = path.read_bytes()
     assert len(whole) == ENDS[4]
-    for place in range(ENDS[3]):
+    for place in range(len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :])
         with pytest.raises((LogCorrupt, LogUnusable)) as refused:
             LocalFile(tmp_path)

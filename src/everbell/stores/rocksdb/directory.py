@@ -10,8 +10,9 @@ marker file says that the directory holds a store, in which format, and with how
 
 from __future__ import annotations
 
+import fcntl
 import os
-from errno import EDQUOT, ENOSPC
+from errno import EACCES, EAGAIN, EDQUOT, ENOSPC
 from pathlib import Path
 
 import msgspec
@@ -71,6 +72,28 @@ def claim(directory: Path, partitions: int, created_at: int) -> tuple[Marker, bo
     except OSError as error:
         failure = StoreFull if error.errno in (ENOSPC, EDQUOT) else StoreUnusable
         raise failure(f"{directory} cannot be used as a store: {error.strerror}") from error
+
+
+def lock(directory: Path) -> int:
+    """Take the store for this process, before its logs are checked; closing the returned descriptor gives it back.
+
+    Raises `StoreUnusable` if another process has the store. RocksDB takes a lock of its own when it opens, which is too
+    late for the check. Versions before this one had only that lock, so it is tried here, too. (To close its file drops
+    that lock of this very process, but a process that has it also has the lock of the directory.)
+    """
+    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if (directory / "LOCK").exists():
+            with (directory / "LOCK").open("rb+") as file:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        if error.errno in (EAGAIN, EACCES):
+            message = f"{directory} is in use by another process: stop that one first, or name another directory"
+            raise StoreUnusable(message) from error
+        raise StoreUnusable(f"{directory} cannot be used as a store: {error.strerror}") from error
+    return fd
 
 
 def settle(directory: Path) -> None:

@@ -14,6 +14,7 @@ the database again before an apply, as soon as there is room for the recovery.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -35,6 +36,7 @@ from everbell.stores.rocksdb.directory import (
     claim,
     copy_log,
     free_bytes,
+    lock,
     log_bytes,
     mark,
     settle,
@@ -89,14 +91,12 @@ class RocksdbStore:
         self._free = free
         self._marker, is_new = claim(self._directory, partitions, created_at)
         self.partitions = self._marker.partitions
-        self._db = open_database(self._directory, create=is_new)
+        self._held = lock(self._directory)
         try:
-            with reading:
-                if is_new:
-                    self._begin()
-                self._recall()
+            self._db = open_database(self._directory, create=is_new)
+            self._start(is_new)
         except BaseException:
-            self._db.close()
+            os.close(self._held)
             raise
         self._synced = self._db.latest_sequence_number()
         self._rows_in_memory = 0
@@ -108,6 +108,16 @@ class RocksdbStore:
         self._stuck = False
         self._searches = 0
         self._closed = False
+
+    def _start(self, is_new: bool) -> None:
+        try:
+            with reading:
+                if is_new:
+                    self._begin()
+                self._recall()
+        except BaseException:
+            self._db.close()
+            raise
 
     def _begin(self) -> None:
         """Write the facts about a new store."""
@@ -269,6 +279,7 @@ class RocksdbStore:
                 with suppress(Exception):
                     await asyncio.get_running_loop().run_in_executor(self._syncer.thread, self._db.close)
                 self._syncer.thread.shutdown()
+                os.close(self._held)
 
     def _check_writable(self) -> None:
         if self._broken is not None:

@@ -537,3 +537,17 @@ def test_a_later_fsync_that_fails_breaks_the_store(tmp_path: Path) -> None:
         store._db = db
 
     visit(tmp_path, step, relaxed=lambda tenant: True)
+
+
+def test_the_logs_of_a_store_in_use_are_left_alone(tmp_path: Path) -> None:
+    """The check of the logs cuts off unfinished writes, and a log in use may have one at any moment."""
+    store = RocksdbStore(str(tmp_path / "s"), partitions=4)
+    log = next((tmp_path / "s").glob("*.log"))
+    with log.open("ab") as file:
+        file.write(b"\1\2\3")
+    before = log.read_bytes()
+    with pytest.raises(StoreUnusable, match="in use by another process"):
+        RocksdbStore(str(tmp_path / "s"), partitions=4)
+    assert log.read_bytes() == before
+    asyncio.run(store.close())
+    asyncio.run(RocksdbStore(str(tmp_path / "s"), partitions=4).close())

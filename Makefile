@@ -117,7 +117,7 @@ simulation: $(VENV)/.dev ## Run the whole system in one thread, from seeds, unde
 .PHONY: sim
 sim: $(VENV)/.dev ## Simulate more seeds, random ones or from SEED on, for MINUTES of one node, of clusters and of faults each
 	@seed="$(SEED)"; seed=$${seed:-$$((RANDOM * 32768 + RANDOM))}; echo "make sim SEED=$$seed MINUTES=$(MINUTES)"; \
-	failed=0; for campaign in campaign cluster_campaign fault_campaign; do \
+	failed=0; for campaign in campaign cluster_campaign replica_campaign fault_campaign; do \
 		$(BIN)/python -m tests.simulation.$$campaign --seed $$seed --minutes $(MINUTES) || failed=1; \
 	done; exit $$failed
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,10 +16,10 @@ from everbell.engine.edits import Edits
 from everbell.engine.intake import Intake
 from everbell.engine.partition import Partition
 from everbell.stores.memory import store as memory
+from tests.simulation.campaigning import Safeguard
 from tests.simulation.cluster_options import ClusterOptions
 
 Patch = pytest.MonkeyPatch
-Safeguard = Callable[[Patch], None]
 
 
 def the_store_does_not_fence(patch: Patch) -> None:

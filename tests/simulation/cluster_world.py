@@ -13,9 +13,9 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
+from everbell.core.request import Ask
 from everbell.core.retry import RetryPolicy
 from everbell.core.tenant import Tenant, Tenants
-from everbell.engine.engine import Engine
 from everbell.engine.requests import RedriveMatching
 from everbell.errors import EverbellError
 from everbell.stores.memory.store import MemoryStore
@@ -164,9 +164,9 @@ class ClusterWorld:
         if self.nodes[name] is node and self._reboots[name]:
             self.boot(name)
 
-    def _find(self, name: str) -> tuple[Process, Engine] | None:
+    def _find(self, name: str) -> tuple[Process, Ask] | None:
         node = self.nodes.get(name)
-        return None if node is None or node.engine is None or node.process.dead else (node.process, node.engine)
+        return None if node is None or node.engine is None or node.process.dead else (node.process, node.engine.ask)
 
     # Reports
 
@@ -179,8 +179,11 @@ class ClusterWorld:
     def _note(self, what: str) -> None:
         self.trace.append(f"{self._loop.true_s:.6f} {what}")
 
-    def summary(self) -> Counter[str]:
-        """The number of observed events, and how often a safeguard was needed."""
+    def told(self) -> tuple[Counter[str], Counter[str], list[str]]:
+        """The faults by kind, the number of observed events and of needed safeguards, and the trace."""
+        return self.faults.count, self._summary(), [*self.trace, *self._receivers.trace]
+
+    def _summary(self) -> Counter[str]:
         counted = Counter(self._watch.seen)
         counted["fenced writes"] = self._store.fenced
         counted["changes refused by version"] = self._store.refused

@@ -15,6 +15,7 @@ T = TypeVar("T")
 Fault = Callable[[], EverbellError]
 
 NEVER_S = 1e9
+_REPEATED_S = 10.0
 
 
 class Network:
@@ -22,6 +23,9 @@ class Network:
 
     def __init__(self, loop: ProcessLoop, dice: random.Random) -> None:
         self.loss = 0.0
+        self.twice = 0.0
+        """How often a request to a process arrives a second time, later."""
+        self.repeated = 0
         self.lost = 0
         """The number of messages that did not arrive."""
         self.lost_replies = 0
@@ -44,7 +48,7 @@ class Network:
         """Deliver all messages from now on."""
         self._cuts.clear()
         self._storm_until_s = 0.0
-        self.loss = 0.0
+        self.loss = self.twice = 0.0
 
     def is_cut(self, sender: str, receiver: str) -> bool:
         return self._cuts.get((sender, receiver), 0.0) > self._loop.true_s
@@ -111,7 +115,13 @@ class Network:
         return await answer
 
     async def ask(
-        self, sender: str, receiver: str, find: Callable[[], Process | None], work: Callable[[], Awaitable[T]]
+        self,
+        sender: str,
+        receiver: str,
+        find: Callable[[], Process | None],
+        work: Callable[[], Awaitable[T]],
+        *,
+        may_repeat: bool = False,
     ) -> T:
         """Ask a process. Raises `Overloaded` when there is no answer: then the outcome is unknown."""
         loop = self._loop
@@ -138,6 +148,9 @@ class Network:
 
         if not self.is_lost(sender, receiver):
             loop.after(self.delay_s(), arrive)
+            if may_repeat and self.twice and self._dice.random() < self.twice:
+                self.repeated += 1
+                loop.after(self._dice.uniform(0.0, _REPEATED_S), arrive)
         try:
             async with asyncio.timeout(5 + self.patience_s()):
                 return await answer

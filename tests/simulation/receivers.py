@@ -52,6 +52,8 @@ class Receivers:
         self.under_way: dict[int, list[Attempt]] = {}
         """By partition."""
         self.healed = False
+        self.cut_until_s: dict[str, float] = {}
+        """The nodes that cannot reach any receiver, until when."""
         self.trace: list[str] = []
         self._loop = loop
         self._dice = dice
@@ -122,6 +124,9 @@ class RoughChannel:
 
     def _send(self, delivery: Delivery) -> None:
         event = delivery.event
+        if self._receivers.cut_until_s.get(self._process.name, 0.0) > self._loop.true_s:
+            self._loop.call_later(0.01, delivery.settle, Outcome("lost", "no connection"))
+            return
         attempt = Attempt(
             event.payload.decode(),
             event.key,

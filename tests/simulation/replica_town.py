@@ -229,7 +229,7 @@ class Town:
         )
         node = TownNode(name, members, clock, replicas, Handlers(*replicas.peer_handlers))
         self.nodes[name] = node
-        replicas.resync.start()
+        replicas.begin()
         return node
 
     async def found(self, *names: str) -> None:
@@ -250,6 +250,7 @@ class Town:
         node.replicas.engine.dispatcher.halt()
         node.replicas.engine._agenda.stop()
         await node.replicas.resync.stop()
+        await node.replicas.beacons.stop()
 
     async def until(self, at: int) -> None:
         """Let the time pass, by the receiver's clock."""

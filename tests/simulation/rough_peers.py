@@ -6,14 +6,13 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from everbell.core.cluster import Member
-from everbell.core.request import Request
-from everbell.engine.engine import Engine
+from everbell.core.request import Ask, Request
 from everbell.errors import NotOwner
 from tests.simulation.network import Network
 from tests.simulation.processes import Process
 
 A = TypeVar("A")
-Find = Callable[[str], tuple[Process, Engine] | None]
+Find = Callable[[str], tuple[Process, Ask] | None]
 """The node of a name, if it runs."""
 
 
@@ -42,7 +41,7 @@ class RoughPeer:
 
     def ask(self, request: Request[A], /) -> Awaitable[A]:
         assert request.for_peers, f"{request.tag} must not be sent to other nodes"
-        return self._network.ask(self._me, self._name, self._process, lambda: self._serve(request))
+        return self._network.ask(self._me, self._name, self._process, lambda: self._serve(request), may_repeat=True)
 
     def _process(self) -> Process | None:
         found = self._find(self._name)
@@ -51,4 +50,4 @@ class RoughPeer:
     async def _serve(self, request: Request[A]) -> A:
         found = self._find(self._name)
         assert found is not None, "a process that serves a request must exist"
-        return await found[1].ask(request)
+        return await found[1](request)

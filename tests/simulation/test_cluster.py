@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.cluster_campaign import ClusterRun, simulate_cluster, simulate_cluster_seed
+from tests.simulation.campaigning import Safeguard, breaks
+from tests.simulation.cluster_campaign import simulate_cluster, simulate_cluster_seed
 from tests.simulation.cluster_options import ClusterOptions
-from tests.simulation.cluster_safeguards import SAFEGUARDS, Safeguard
+from tests.simulation.cluster_safeguards import SAFEGUARDS
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,11 +62,7 @@ def test_without_a_safeguard_the_checker_notices(
     safeguard: Safeguard, rules: tuple[str, ...], options: ClusterOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     safeguard(monkeypatch)
-    assert any(_breaks(simulate_cluster(seed, options), rules) for seed in range(6, 30))
-
-
-def _breaks(run: ClusterRun, rules: tuple[str, ...]) -> bool:
-    return any(violation.startswith(tuple(f"{rule}:" for rule in rules)) for violation in run.violations)
+    assert any(breaks(simulate_cluster(seed, options), rules) for seed in range(6, 30))
 
 
 def test_a_seed_determines_the_whole_run_of_a_cluster() -> None:

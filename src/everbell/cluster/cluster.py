@@ -157,7 +157,7 @@ class Cluster:
         store_watch.start()
         cluster = cls(log, engine, clock, node, peers, store_watch, server, router, replicas)
         if replicas is not None:
-            replicas.resync.start()
+            replicas.begin()
         try:
             await node.ready()
         except BaseException:

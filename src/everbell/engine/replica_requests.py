@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from everbell.core.replicas.copies import Copy, Order
+from everbell.core.replicas.copies import REPLICA_FORMAT, Copy, Order
 from everbell.core.replicas.turns import Busy
 from everbell.core.request import Request
 from everbell.engine.forecast import Forecast
@@ -34,6 +34,7 @@ class HoldCopies(ReplicaRequest[Sequence[HoldResult]], frozen=True):
     tag = "replicas_hold"
     copies: Sequence[Copy]
     is_new: bool
+    format: int = REPLICA_FORMAT
 
 
 class DropCopies(ReplicaRequest[None], frozen=True):
@@ -44,13 +45,27 @@ class DropCopies(ReplicaRequest[None], frozen=True):
 
 
 class NoteBusy(ReplicaRequest[None], frozen=True):
-    """The sender attempts these events now; with `flows`, it has due events of these tenants and targets in line."""
+    """The sender attempts these events now."""
 
     tag = "replicas_busy"
-    sender: str
     busy: Sequence[Busy]
+
+
+class Beacon(ReplicaRequest[None], frozen=True):
+    """How the sender is doing; sent every few seconds."""
+
+    tag = "replicas_beacon"
+    sender: str
+    boot: int
+    """Differs between two processes of one name."""
+    roster: int
+    """The digest of the members that the sender knows."""
+    is_settled: bool
+    """All replicas have every copy of the sender, and it holds no other copies."""
+    is_leaving: bool
+    """The sender has given all its copies away, and stops."""
     flows: Sequence[tuple[str, str]]
-    until_at: int
+    """The tenants and targets of which due events wait in line at the sender."""
 
 
 class CompareCopies(ReplicaRequest[Sequence[int]], frozen=True):

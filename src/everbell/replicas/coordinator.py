@@ -11,14 +11,14 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from everbell.clock import Clock
 from everbell.core.event import is_repeated
-from everbell.core.replicas.copies import Copy, HybridClock
+from everbell.core.replicas.copies import Copy, HybridClock, merge
 from everbell.core.replicas.ids import (
     filter_in,
     filter_of,
@@ -45,6 +45,10 @@ A = TypeVar("A")
 _NONCE_BYTES = 9
 
 
+class _Refilling(Overloaded):
+    """No member holds the event, and some members have only just started."""
+
+
 class _New(Struct):
     """A new event on its way to its replicas."""
 
@@ -53,6 +57,7 @@ class _New(Struct):
     held_by: list[str]
     other: Copy | None = None
     is_full: bool = False
+    refusal: str = ""
 
 
 class Coordinator:
@@ -88,6 +93,9 @@ class Coordinator:
             for name in new.replicas:
                 by_member[name].append(new)
         await asyncio.gather(*(self._hold(name, some) for name, some in by_member.items()))
+        for new in news:
+            if new.other is not None:
+                await self._keep_existing(new)
         results = [self._result(new) for new in news]
         self._drop_refused(new for new, result in zip(news, results, strict=True) if isinstance(result, EverbellError))
         return results
@@ -108,31 +116,53 @@ class Coordinator:
     async def _hold(self, name: str, news: Sequence[_New]) -> None:
         try:
             results = await self._members.ask(name, HoldCopies([new.copy for new in news], True))
-        except EverbellError:
+        except EverbellError as failed:
+            for new in news:
+                new.refusal = str(failed)
             return  # Then it does not hold them, or its answer was lost.
         for new, result in zip(news, results, strict=True):
             if isinstance(result, Copy):
-                new.other = result
+                new.other = result if new.other is None else merge(new.other, result)
             elif result == "full":
                 new.is_full = True
             else:
                 new.held_by.append(name)
 
+    async def _keep_existing(self, new: _New) -> None:
+        """Another event has the id on some nodes. Let all its replicas hold that one, and not the new one.
+
+        It gets a later stamp: so it wins over the new one, and a late message that drops it no longer names it.
+        """
+        assert new.other is not None, "there is an event with the id"
+        self._hybrid.see(new.other.touched)
+        existing = new.other = replace(new.other, touched=self._hybrid.stamp(self._clock.now()))
+        new.held_by.clear()
+
+        async def hold(name: str) -> None:
+            with suppress(EverbellError):
+                if list(await self._members.ask(name, HoldCopies([existing], False))) == ["held"]:
+                    new.held_by.append(name)
+
+        await asyncio.gather(*(hold(name) for name in new.replicas))
+
     def _result(self, new: _New) -> DraftResult:
         copy, replication = new.copy, new.copy.replication
+        is_held = bool(new.replicas) and len(new.held_by) >= replication.needed(len(new.replicas))
         if new.other is not None:
             existing = new.other.event or new.other.record
             assert existing is not None, "a copy has an event, or the record of its end"
             assert copy.event is not None, "a new event has not ended"
-            if is_repeated(existing, copy.event):
+            if not is_repeated(existing, copy.event):
+                return Conflict(f"the id {copy.id!r} is taken by another event; use PUT to replace it")
+            if is_held:
                 return seen_of(new.other, new.replicas)
-            return Conflict(f"the id {copy.id!r} is taken by another event; use PUT to replace it")
-        if new.replicas and len(new.held_by) >= replication.needed(len(new.replicas)):
+        elif is_held:
             return copy.id
         held = f"held by {len(new.held_by)} of {len(new.replicas)} replicas, and {replication.ack} is asked for"
         if new.is_full:
             return StoreFull(f"{held}: the others have no room in memory (--replica-memory); nothing was scheduled")
-        return Overloaded(f"{held}: nothing was scheduled; try again")
+        why = f" ({new.refusal})" if new.refusal else ""
+        return Overloaded(f"{held}{why}: the holders are asked to drop it; try again with the same id")
 
     def _drop_refused(self, news: Iterable[_New]) -> None:
         """Ask the holders of refused events to drop them. A retry may come at once, so no caller waits for this."""
@@ -154,24 +184,24 @@ class Coordinator:
 
     async def get(self, tenant: str, event_id: str) -> Seen:
         """The event as its most advanced holder knows it. Raises `NotFound` only if every member has answered."""
-        holders, silent = await self._holders(tenant, event_id)
+        holders, silent, refilling = await self._holders(tenant, event_id)
         if not holders:
-            raise _unknown(event_id, silent)
+            raise _unknown(event_id, silent, refilling)
         # A holder that is delivering the event knows the most.
         delivering = [seen for _, seen in holders if seen.status == "delivering"]
         latest = max(delivering or [seen for _, seen in holders], key=_progress)
         return replace(latest, holders=tuple(name for name, _ in holders))
 
     async def replace(self, request: Replace) -> Seen:
-        """Replace the event, or create it if every member answers that there is none."""
+        """Replace the event, or create it if every member answers that it holds none."""
         try:
             return await self.ask(request.tenant, request.id, request)
-        except NotFound:
+        except (NotFound, _Refilling):
             return await self._create(request)
 
     async def ask(self, tenant: str, event_id: str, request: Request[A]) -> A:
         """Let a holder of the event answer. Raises `NotFound` only if every member has answered."""
-        holders, silent = await self._holders(tenant, event_id)
+        holders, silent, refilling = await self._holders(tenant, event_id)
         packed = AskHolder(pack_request(request))
         failed: EverbellError | None = None
         for name, _ in holders:
@@ -179,7 +209,7 @@ class Coordinator:
                 return unpack_answer(request, await self._members.ask(name, packed))
             except Overloaded as away:
                 failed = away  # It did nothing: the next holder may.
-        raise failed or _unknown(event_id, silent)
+        raise failed or _unknown(event_id, silent, refilling)
 
     async def _create(self, request: Replace) -> Seen:
         if request.version is not None:
@@ -191,8 +221,9 @@ class Coordinator:
             return result
         return replace(await self.get(request.tenant, request.id), created=True)
 
-    async def _holders(self, tenant: str, event_id: str) -> tuple[list[tuple[str, Seen]], list[str]]:
-        """The members that hold an event with what they hold, first in line first, and the members without an answer.
+    async def _holders(self, tenant: str, event_id: str) -> tuple[list[tuple[str, Seen]], list[str], list[str]]:
+        """The members that hold an event with what they hold, first in line first; the members without an answer; and
+        the members without a copy that are still being refilled.
 
         The members that the id names and the present replicas are asked first, then all others.
         """
@@ -200,30 +231,35 @@ class Coordinator:
         bits = filter_in(event_id)
         line = self._members.roster.replicas_of(place_name(event_id), len(names))
         likely = [name for name in line if bits is not None and matches(bits, name)] or list(line[:3])
+        found: list[tuple[str, Seen]] = []
         silent: list[str] = []
+        refilling: list[str] = []
         for some in (likely, [name for name in line if name not in likely]):
             answers = await asyncio.gather(*(self._look(name, tenant, event_id) for name in some))
-            silent += [name for name, answer in zip(some, answers, strict=True) if answer is None]
-            found = [
-                (name, answer[0])
-                for name, answer in zip(some, answers, strict=True)
-                if answer is not None and answer[0] is not None
-            ]
+            silent += [name for name, answer in zip(some, answers, strict=True) if answer == "silent"]
+            refilling += [name for name, answer in zip(some, answers, strict=True) if answer == "refilling"]
+            found = [(name, answer) for name, answer in zip(some, answers, strict=True) if isinstance(answer, Seen)]
             if found:
-                return found, silent
-        return [], silent
+                break
+        return found, silent, refilling
 
-    async def _look(self, name: str, tenant: str, event_id: str) -> tuple[Seen | None] | None:
-        """The event at one member; None if the member gave no answer."""
+    async def _look(self, name: str, tenant: str, event_id: str) -> Seen | Literal["silent", "refilling"] | None:
+        """The event at one member; None if the member holds no copy."""
         try:
-            return (await self._members.ask(name, LookForCopy(tenant, event_id)),)
+            return await self._members.ask(name, LookForCopy(tenant, event_id))
+        except Conflict:
+            return "refilling"
         except EverbellError:
-            return None
+            return "silent"
 
 
-def _unknown(event_id: str, silent: Sequence[str]) -> NotFound | Overloaded:
+def _unknown(event_id: str, silent: Sequence[str], refilling: Sequence[str]) -> NotFound | Overloaded:
     if silent:
         return Overloaded(f"{', '.join(silent)} may hold the event {event_id!r}, and cannot be asked; try again")
+    if refilling:
+        return _Refilling(
+            f"no other node holds the event {event_id!r}, and {', '.join(refilling)} started a moment ago; try again"
+        )
     return NotFound(f"there is no event {event_id!r}, or it ended longer ago than the nodes remember")
 
 

@@ -21,13 +21,13 @@ from msgspec.structs import replace
 
 from everbell.clock import Clock
 from everbell.core.event import Event, Record
-from everbell.core.replicas.copies import Copy, delivered_twice, for_wire
+from everbell.core.replicas.copies import REPLICA_FORMAT, Copy, delivered_twice, for_wire
 from everbell.core.replicas.ids import ALL_BITS, make_replica_id, place_name
 from everbell.core.replicas.turns import Busy, rank, turn_at
 from everbell.core.verdict import cancelled
 from everbell.engine.entry import Entry
 from everbell.engine.replica_requests import CompareCopies, CopyName, DropCopies, HoldCopies, HoldResult, NoteBusy
-from everbell.errors import Conflict, EverbellError, NotFound
+from everbell.errors import Conflict, EverbellError, NotFound, Overloaded
 from everbell.replicas.messenger import Messenger
 from everbell.replicas.port import Members
 from everbell.replicas.store import CopyStore
@@ -42,6 +42,8 @@ _ANNOUNCE_PART = 4
 _DEADLINE_MS = 500
 _NONCE_BYTES = 9
 _BUSY_KEPT = 10_000
+# How long a node with due events in line keeps the other replicas from delivering them.
+_LINE_MS = 1_500
 # Ranks are counted for people: of a sample, and at most once in a while.
 _RANKED_MAX = 10_000
 _RANKED_MS = 1_000
@@ -69,6 +71,8 @@ class Holder:
         # The node, tenant and target of due events that wait in line at another node, until when.
         self._lines: dict[tuple[str, str, str], int] = {}
         self._engine: Engine | None = None
+        # Events that are being added, so that a second message about one waits for the first.
+        self._adding: dict[CopyName, asyncio.Future[None]] = {}
         self._ranks: dict[int, int] = {}
         self._ranked_ms = -_RANKED_MS
 
@@ -138,6 +142,10 @@ class Holder:
     # Requests of other holders
 
     async def hold(self, request: HoldCopies) -> Sequence[HoldResult]:
+        if request.format != REPLICA_FORMAT:
+            raise Overloaded(
+                f"this node holds copies in format {REPLICA_FORMAT}, not {request.format}: run one version on all nodes"
+            )
         results: list[HoldResult] = []
         for start in range(0, len(request.copies), _MERGE_SLICE):
             if start:
@@ -151,7 +159,7 @@ class Holder:
         known: list[int] = []
         names: set[CopyName] = set()
         for index, copy in enumerate(copies):
-            if copy.name in self.store.copies or copy.name in names:
+            if copy.name in self.store.copies or copy.name in names or copy.name in self._adding:
                 known.append(index)
             elif copy.event is None:
                 self.store.put_tombstone(copy)
@@ -168,8 +176,19 @@ class Holder:
         return results
 
     async def _add(self, copies: Sequence[Copy]) -> list[HoldResult]:
+        added_all: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for copy in copies:
             self.store.expect(copy.name, copy)
+            self._adding[copy.name] = added_all
+        try:
+            return await self._add_now(copies)
+        finally:
+            for copy in copies:
+                if self._adding.get(copy.name) is added_all:
+                    del self._adding[copy.name]
+            added_all.set_result(None)
+
+    async def _add_now(self, copies: Sequence[Copy]) -> list[HoldResult]:
         events = [copy.event for copy in copies if copy.event is not None]
         results: list[HoldResult] = []
         for copy, added in zip(copies, await self.engine.adoption.add(events), strict=True):
@@ -183,8 +202,13 @@ class Holder:
 
     async def _meet(self, copy: Copy, is_new: bool) -> HoldResult:
         """Merge a copy of an event that is known here. A new event of a user is never merged into another one."""
+        while (adding := self._adding.get(copy.name)) is not None:
+            await asyncio.shield(adding)
         existing = self.store.copies.get(copy.name)
-        if is_new and existing is not None and existing.stamp != copy.stamp:
+        if existing is None:
+            # It could not be added a moment ago, or it was dropped since: this message is like the first about it.
+            return (await self._hold_some([copy], is_new))[0]
+        if is_new and existing.stamp != copy.stamp:
             return for_wire(existing)
         return await self.merge(copy)
 
@@ -268,16 +292,21 @@ class Holder:
             self.store.expect_no_more(name)
 
     async def note_busy(self, request: NoteBusy) -> None:
-        if len(self._busy) > _BUSY_KEPT:
-            self._busy = {name: busy for name, busy in self._busy.items() if busy.until_at > self._clock.now()}
         for busy in request.busy:
-            if (busy.tenant, busy.id) in self.store.copies:
+            if len(self._busy) < _BUSY_KEPT and (busy.tenant, busy.id) in self.store.copies:
                 self._busy[busy.tenant, busy.id] = busy
+
+    def note_lines(self, sender: str, flows: Sequence[tuple[str, str]]) -> None:
+        """Due events of these tenants and targets wait in line at another node."""
+        until_at = self._clock.now() + _LINE_MS
+        for tenant, group in flows:
+            self._lines[sender, tenant, group] = until_at
+
+    def forget_announcements(self) -> None:
+        """Forget announcements of other nodes that no longer count."""
         now = self._clock.now()
-        for line in [line for line, until_at in self._lines.items() if until_at <= now]:
-            del self._lines[line]
-        for tenant, group in request.flows:
-            self._lines[request.sender, tenant, group] = request.until_at
+        self._busy = {name: busy for name, busy in self._busy.items() if busy.until_at > now}
+        self._lines = {line: until_at for line, until_at in self._lines.items() if until_at > now}
 
     async def compare(self, request: CompareCopies) -> Sequence[int]:
         copies = self.store.copies

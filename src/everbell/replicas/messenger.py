@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from everbell.clock import Clock
 from everbell.core.replicas.copies import Copy, for_wire
 from everbell.core.replicas.turns import Busy
 from everbell.engine.replica_requests import CopyName, HoldCopies, NoteBusy
@@ -34,11 +33,10 @@ class _Outgoing:
 class Messenger:
     """Sends messages to other nodes, without making any caller wait."""
 
-    def __init__(self, members: Members, clock: Clock) -> None:
+    def __init__(self, members: Members) -> None:
         self.behind: dict[str, None] = {}
         """The nodes that missed messages, in the order in which that happened."""
         self._members = members
-        self._clock = clock
         self._outgoing: dict[str, _Outgoing] = {}
 
     def tell(self, replicas_of: Callable[[Copy], Iterable[str]], copies: Iterable[Copy]) -> None:
@@ -61,6 +59,11 @@ class Messenger:
     def is_idle(self) -> bool:
         return not any(outgoing.sending for outgoing in self._outgoing.values())
 
+    def is_in_sync(self, name: str) -> bool:
+        """Whether a node has confirmed all messages to it."""
+        outgoing = self._outgoing.get(name)
+        return name not in self.behind and (outgoing is None or outgoing.sending is None)
+
     async def stop(self) -> None:
         """Wait for the messages that are being sent; the caller sets the deadline."""
         await asyncio.gather(*(each.sending for each in self._outgoing.values() if each.sending is not None))
@@ -80,7 +83,7 @@ class Messenger:
             while outgoing.copies or outgoing.busy:
                 if outgoing.busy:
                     busy, outgoing.busy = outgoing.busy, []
-                    await self._members.ask(name, NoteBusy(self._members.me, busy, (), 0))
+                    await self._members.ask(name, NoteBusy(busy))
                 if outgoing.copies:
                     some = [outgoing.copies.pop(key) for key in list(outgoing.copies)[:_TOGETHER]]
                     await self._members.ask(name, HoldCopies([for_wire(copy) for copy in some], False))

@@ -12,12 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 
 from everbell.clock import Clock
 from everbell.core.replicas.copies import Copy, for_wire
 from everbell.core.replicas.placement import Roster
-from everbell.engine.replica_requests import CompareCopies, CopyName, HoldCopies, NoteBusy
+from everbell.engine.replica_requests import CompareCopies, CopyName, HoldCopies
 from everbell.errors import EverbellError
 from everbell.replicas.holder import Holder
 from everbell.replicas.messenger import Messenger
@@ -28,8 +27,8 @@ _TICK_S = 0.5
 _QUIET_S = 1.0
 _PAGE = 200
 _PER_S = 20_000
-# How long a node with due events in line keeps the other replicas from delivering them.
-_LINE_MS = 1_500
+# How long a resync waits before it tries again to give away copies for which the others have no room.
+_AGAIN_S = 10.0
 
 
 class Resync:
@@ -50,6 +49,16 @@ class Resync:
         self._synced: Roster | None = None
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all replicas have the copies of this node, as far as it knows."""
+        return (
+            self._synced is self._members.roster
+            and self.started_at is None
+            and not self._messenger.behind
+            and self._messenger.is_idle()
+        )
+
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="everbell-resync")
 
@@ -60,21 +69,22 @@ class Resync:
 
     async def _run(self) -> None:
         self._synced = self._members.roster
-        lines = asyncio.get_running_loop().create_task(self._tell_lines())
-        try:
-            while True:
-                await asyncio.sleep(_TICK_S)
-                roster = self._members.roster
-                if roster is not self._synced:
-                    await asyncio.sleep(_QUIET_S)
-                    if roster is self._members.roster and await self.walk(None):
-                        self._synced = roster
-                elif self._messenger.behind:
-                    behind = set(self._messenger.behind)
-                    self._messenger.behind.clear()
-                    await self.walk(behind)
-        finally:
-            lines.cancel()
+        while True:
+            await asyncio.sleep(_TICK_S)
+            roster = self._members.roster
+            if roster is not self._synced:
+                await asyncio.sleep(_QUIET_S)
+                if roster is not self._members.roster:
+                    continue
+                if await self.walk(None):
+                    self._synced = roster
+                elif roster is self._members.roster:
+                    await asyncio.sleep(_AGAIN_S)
+            elif self._messenger.behind:
+                behind = set(self._messenger.behind)
+                self._messenger.behind.clear()
+                if not await self.walk(behind):
+                    self._synced = None
 
     async def hand_over(self, timeout_s: float) -> bool:
         """Give all copies to the members that stay. Returns False if that took too long or none can take them."""
@@ -90,8 +100,12 @@ class Resync:
         return True
 
     async def walk(self, only: Collection[str] | None) -> bool:
-        """Compare all copies with the other replicas, or with some of them. False: the members changed meanwhile."""
+        """Compare all copies with the other replicas, or with some of them. A member that does not answer is left out,
+        and stays behind. False: the members changed meanwhile, or some had no room.
+        """
         roster = self._members.roster
+        silent: set[str] = set()
+        has_all = True
         names = list(self._holder.store.copies)
         self.started_at = self._clock.now()
         try:
@@ -99,13 +113,16 @@ class Resync:
                 self.left = len(names) - start
                 if roster is not self._members.roster:
                     return False
-                await self._page(names[start : start + _PAGE], only)
+                if only is not None and silent.issuperset(only):
+                    break
+                has_all &= await self._page(names[start : start + _PAGE], only, silent)
                 await asyncio.sleep(_PAGE / _PER_S)
         finally:
             self.left, self.started_at = 0, None
-        return True
+        return has_all
 
-    async def _page(self, names: Sequence[CopyName], only: Collection[str] | None) -> None:
+    async def _page(self, names: Sequence[CopyName], only: Collection[str] | None, silent: set[str]) -> bool:
+        """Returns False if a member had no room for some copies."""
         me = self._members.me
         copies = [copy for name in names if (copy := self._holder.store.copies.get(name)) is not None]
         by_member: defaultdict[str, list[Copy]] = defaultdict(list)
@@ -115,18 +132,25 @@ class Resync:
             if me not in replicas and copy.event is not None:
                 former.append((copy, replicas))
             for name in replicas:
-                if name != me and (only is None or name in only or me not in replicas):
+                if name != me and name not in silent and (only is None or name in only or me not in replicas):
                     by_member[name].append(copy)
-        confirmed = dict(
-            zip(by_member, await asyncio.gather(*(self._bring(*each) for each in by_member.items())), strict=True)
-        )
+        brought = await asyncio.gather(*(self._bring(*each) for each in by_member.items()))
+        confirmed: dict[str, set[CopyName]] = {}
+        has_all = True
+        for (name, sent), has in zip(by_member.items(), brought, strict=True):
+            if has is None:
+                silent.add(name)
+                continue
+            confirmed[name] = has
+            has_all &= len(has) == len(sent)
         for copy, replicas in former:
-            if self._members.is_inside and all(copy.name in confirmed[name] for name in replicas):
+            if self._members.is_inside and all(copy.name in confirmed.get(name, ()) for name in replicas):
                 await self._holder.forget(copy.name, copy)
                 self.given_away += 1
+        return has_all
 
-    async def _bring(self, member: str, copies: Sequence[Copy]) -> set[CopyName]:
-        """Bring one member up to date. Returns the names of the copies that it has confirmed."""
+    async def _bring(self, member: str, copies: Sequence[Copy]) -> set[CopyName] | None:
+        """Bring one member up to date. Returns the names of the copies that it has confirmed; None: no answer."""
         names = [copy.name for copy in copies]
         try:
             wanted = await self._members.ask(member, CompareCopies(names, [copy.order for copy in copies]))
@@ -138,20 +162,5 @@ class Resync:
                 lacks = {copy.name for copy, result in zip(missing, results, strict=True) if result == "full"}
         except EverbellError:
             self._messenger.behind[member] = None
-            return set()
+            return None
         return set(names) - lacks
-
-    async def _tell_lines(self) -> None:
-        """While due events wait in line here, keep the other replicas from delivering them as well."""
-        while True:
-            await asyncio.sleep(_TICK_S)
-            lines = self._holder.lines()
-            if not lines:
-                continue
-            note = NoteBusy(self._members.me, (), lines, self._clock.now() + _LINE_MS)
-            others = [name for name in self._members.roster.names if name != self._members.me]
-            await asyncio.gather(*(self._tell(name, note) for name in others))
-
-    async def _tell(self, name: str, note: NoteBusy) -> None:
-        with suppress(EverbellError):  # It is cut off or gone: then it may deliver the events, and shall.
-            await self._members.ask(name, note)

@@ -20,6 +20,7 @@ from everbell.core.cluster.view import ReplicasView
 from everbell.core.ids import is_made
 from everbell.core.replicas.copies import for_wire
 from everbell.core.replicas.ids import filter_in, is_replica_id, matches
+from everbell.core.replicas.sightings import Sightings
 from everbell.core.request import Ask, Handler, Handlers, Request
 from everbell.core.retry import Outcome
 from everbell.core.spec import Draft
@@ -30,6 +31,7 @@ from everbell.engine.notices import Notices
 from everbell.engine.quotas import Quotas
 from everbell.engine.replica_requests import (
     AskHolder,
+    Beacon,
     CompareCopies,
     CopyName,
     DropCopies,
@@ -59,6 +61,7 @@ from everbell.engine.view_requests import Explain
 from everbell.entropy import Entropy
 from everbell.errors import Conflict, EverbellError, InvalidInput, NotFound
 from everbell.links.packing import answer_packed
+from everbell.replicas.beacons import Beacons
 from everbell.replicas.coordinator import Coordinator
 from everbell.replicas.holder import Holder
 from everbell.replicas.lent_channel import LentChannel
@@ -84,6 +87,7 @@ class Replicas:
         store: CopyStore,
         messenger: Messenger,
         holder: Holder,
+        sightings: Sightings,
         tenants: Tenants,
         clock: Clock,
         entropy: Entropy,
@@ -95,6 +99,11 @@ class Replicas:
         self.holder = holder
         self.members = members
         self.resync = Resync(holder, members, messenger, clock)
+        boot = int.from_bytes(entropy.nonces(1)[:6])
+        self.beacons = Beacons(sightings, holder, self.resync, members, messenger, clock, boot)
+        self._sightings = sightings
+        self._started_ms = clock.elapsed_ms()
+        self._is_refilled = False
         self._messenger = messenger
         self._tenants = tenants
         self._clock = clock
@@ -107,6 +116,7 @@ class Replicas:
             HoldCopies.by(holder.hold),
             DropCopies.by(holder.drop),
             NoteBusy.by(holder.note_busy),
+            Beacon.by(self.beacons.hear),
             CompareCopies.by(holder.compare),
             AskHolder.by(lambda request: answer_packed(request.request, self._answer_user)),
             LookForCopy.by(self._look),
@@ -146,14 +156,17 @@ class Replicas:
         has_store: bool = True,
     ) -> Replicas:
         """Start to hold copies. `stored` answers requests about stored events, `channels` stay open after `stop`."""
-        messenger = Messenger(members, clock)
-        store = CopyStore(clock, members.me, cap_bytes, lambda news: messenger.tell(holder.replicas_of, news))
+        messenger = Messenger(members)
+        sightings = Sightings()
+        store = CopyStore(
+            clock, members.me, cap_bytes, lambda news: messenger.tell(holder.replicas_of, news), sightings
+        )
         holder = Holder(store, members, messenger, clock)
         lent = {scheme: LentChannel(channel) for scheme, channel in channels.items()}
         holder.use(
             await Engine.start(store, lent, tenants, clock, entropy, settings, on_broken, tracing=tracing, turns=holder)
         )
-        return cls(members, store, messenger, holder, tenants, clock, entropy, stored, has_store=has_store)
+        return cls(members, store, messenger, holder, sightings, tenants, clock, entropy, stored, has_store=has_store)
 
     @property
     def engine(self) -> Engine:
@@ -173,6 +186,7 @@ class Replicas:
             started_by_rank=dict(sorted(holder.started_by_rank.items())),
             duplicates=holder.duplicates,
             tombstones=store.tombstones,
+            forgotten_early=store.forgotten_early,
             held_bytes=store.held_bytes,
             cap_bytes=store.cap_bytes,
             resync_left=resync.left,
@@ -182,9 +196,21 @@ class Replicas:
             behind=tuple(self._messenger.behind),
         )
 
+    def begin(self) -> None:
+        """Begin to agree with the other nodes."""
+        self.resync.start()
+        self.beacons.start()
+
+    def is_refilled(self) -> bool:
+        """Whether all other members have given this node its copies since it started."""
+        if not self._is_refilled:
+            self._is_refilled = self.members.is_inside and self._sightings.members_seen_since(self._started_ms)
+        return self._is_refilled
+
     async def stop(self, timeout_s: float) -> bool:
         """Hand all copies over to the other members, and stop. False: some copies end with this node."""
         await self.resync.stop()
+        await self.beacons.stop()
         handed_over = await self.resync.hand_over(timeout_s)
         await self.engine.stop()
         try:
@@ -192,6 +218,8 @@ class Replicas:
                 await self._messenger.stop()
         except TimeoutError:
             handed_over = False
+        if handed_over:
+            await self.beacons.leave()
         return handed_over
 
     async def _schedule(self, request: Schedule) -> Sequence[DraftResult]:
@@ -311,6 +339,8 @@ class Replicas:
     async def _look(self, request: LookForCopy) -> Seen | None:
         copy = self.store.copies.get((request.tenant, request.id))
         if copy is None:
+            if not self.is_refilled():
+                raise Conflict("this node started a moment ago, and is being refilled")
             return None
         is_delivering = copy.event is not None and self.holder.is_in_flight(copy.event)
         return seen_of(for_wire(copy), (self.members.me,), is_delivering=is_delivering)
@@ -339,7 +369,10 @@ class Replicas:
         """Send a changed copy to all replicas, and to former ones that the id names. Returns the nodes that have it."""
         copy = self.store.copies[name]
         me, replicas, bits = self.members.me, self.holder.replicas_of(copy), filter_in(name[1])
-        former = [each for each in self.members.roster.names if bits is not None and matches(bits, each)]
+        # An id of a client does not tell which other members may still have a copy: a cancel goes to all of them.
+        is_for_all = bits is None and copy.event is None
+        names = self.members.roster.names
+        former = [each for each in names if is_for_all or (bits is not None and matches(bits, each))]
         others = [each for each in dict.fromkeys((*replicas, *former)) if each != me]
         hold = HoldCopies([for_wire(copy)], False)
 

@@ -9,13 +9,16 @@ All memory is counted: live events against the cap, ends (tombstones and history
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
 from everbell.clock import Clock
 from everbell.core.event import Event
 from everbell.core.replicas.copies import Copy, HybridClock, merge
+from everbell.core.replicas.sightings import AWAY_MAX_MS, Sightings
 from everbell.core.replication import Replication
 from everbell.core.time import HOUR_MS
 from everbell.engine.replica_requests import CopyName
@@ -23,11 +26,16 @@ from everbell.stores.memory.store import MemoryStore
 from everbell.stores.port import Add, Change, Finish, Move, Refusal
 from everbell.stores.rows import DEAD, ENDED, PENDING
 
+_log = logging.getLogger("everbell.replicas")
+
 COPY_BYTES = 1_200
 """About the cost of a copy in memory, without its payload: the event, its version, and its places in the lists."""
 ENDS_MAX = 50_000
 """The number of ends (tombstones, and records of occurrences) that a node keeps; then the oldest are forgotten."""
 _PARTITIONS = 64
+_MAKE_ROOM_MS = 1_000
+# The record of one occurrence of an event that goes on brings nothing back.
+_NO_TOMBSTONE = -(1 << 62)
 _RecordName = tuple[int, str, str, int]
 
 
@@ -36,7 +44,9 @@ class CopyStore(MemoryStore):
 
     row_maker = None  # type: ignore[assignment]  # Prepared rows have no version.
 
-    def __init__(self, clock: Clock, node: str, cap_bytes: int, on_news: Callable[[list[Copy]], None]) -> None:
+    def __init__(
+        self, clock: Clock, node: str, cap_bytes: int, on_news: Callable[[list[Copy]], None], sightings: Sightings
+    ) -> None:
         super().__init__(_PARTITIONS)
         self.copies: dict[CopyName, Copy] = {}
         """All copies, tombstones included."""
@@ -48,8 +58,13 @@ class CopyStore(MemoryStore):
         self._clock = clock
         self._on_news = on_news
         self._expected: dict[CopyName, Copy | None] = {}
-        # The ends in the order in which they came, with the time until which each is kept.
-        self._ends: dict[_RecordName, int] = {}
+        self.forgotten_early = 0
+        """Tombstones that were forgotten although a node may bring their events back."""
+        self._sightings = sightings
+        # The ends in the order in which they came: until when each is kept for the history (by the wall clock), and
+        # until when replicas may take turns at the event (by the monotonic clock).
+        self._ends: dict[_RecordName, tuple[int, int]] = {}
+        self._made_room_ms = 0
 
     def expect(self, name: CopyName, copy: Copy | None) -> None:
         """The next change of this event comes from another replica, whose copy is given. None: it is dropped here."""
@@ -112,19 +127,24 @@ class CopyStore(MemoryStore):
         self.hybrid.see(copy.touched)
         if isinstance(change, Finish):
             occurrence = 0 if change.following is None else change.record.occurrence
-            self._ends[change.keep_until_at // HOUR_MS, *name, occurrence] = change.keep_until_at
-            self._forget_ends()
+            quiet_ms = _NO_TOMBSTONE if occurrence else self._quiet_ms(copy)
+            self._ends[change.keep_until_at // HOUR_MS, *name, occurrence] = change.keep_until_at, quiet_ms
+            self._make_room()
+
+    def _quiet_ms(self, copy: Copy) -> int:
+        """The time until which replicas may still take turns at an event that has just ended."""
+        return self._clock.elapsed_ms() + copy.replication.skew_ms * copy.replication.count
 
     def put_tombstone(self, copy: Copy) -> None:
         """Remember the end of an event that this node did not hold, so that a late copy does not bring it back."""
         before = self.copies.get(copy.name)
         if before is None or (before.event is None and merge(before, copy) is copy):
             self.tombstones += before is None
-            self.held_bytes += 0 if before is not None else _cost(copy)
             self.copies[copy.name] = copy
             self.hybrid.see(copy.touched)
-            self._ends.setdefault((0, *copy.name, 0), self._clock.now() + HOUR_MS)
-            self._forget_ends()
+            if before is None:
+                self._ends[0, *copy.name, 0] = 0, self._quiet_ms(copy)
+                self._make_room()
 
     def reopen(self, event: Event) -> None:
         """Let an event be added whose end is recorded here: a user changed it on the other side of a split."""
@@ -139,23 +159,55 @@ class CopyStore(MemoryStore):
         self.held_bytes -= _cost(before)
 
     async def sweep(self, now: int, limit: int) -> int:
-        self._forget_ends()
+        """Forget ends that are too old for the history, and that no node can bring back."""
+        elapsed_ms = self._clock.elapsed_ms()
+        old = [
+            name
+            for name, (until_at, quiet_ms) in self._ends.items()
+            if until_at <= now and not self._is_needed(quiet_ms, elapsed_ms)
+        ]
+        for name in old:
+            self._forget_end(name)
         return 0
 
-    def _forget_ends(self) -> None:
-        """Forget ends that are too old, and the oldest if there are too many."""
-        now = self._clock.now()
-        while self._ends:
-            name, until_at = next(iter(self._ends.items()))
-            if until_at > now and len(self._ends) <= ENDS_MAX:
-                return
-            del self._ends[name]
-            self._shelves.forget_one(name)
-            copy = self.copies.get(name[1:3])
-            if name[3] == 0 and copy is not None and copy.event is None:
-                del self.copies[name[1:3]]
-                self.tombstones -= 1
-                self.held_bytes -= _cost(copy)
+    def _is_needed(self, quiet_ms: int, elapsed_ms: int) -> bool:
+        """Whether a node that was not heard of since the end may still hold the event."""
+        return elapsed_ms < quiet_ms + AWAY_MAX_MS and not self._sightings.all_seen_since(quiet_ms)
+
+    def _make_room(self) -> None:
+        """Keep the number of ends below its cap: those that are only history go first."""
+        if len(self._ends) <= ENDS_MAX:
+            return
+        elapsed_ms = self._clock.elapsed_ms()
+        if elapsed_ms >= self._made_room_ms + _MAKE_ROOM_MS:
+            self._made_room_ms = elapsed_ms
+            idle = (name for name, (_, quiet_ms) in self._ends.items() if not self._is_needed(quiet_ms, elapsed_ms))
+            for name in list(islice(idle, ENDS_MAX // 10)):
+                self._forget_end(name)
+        while len(self._ends) > ENDS_MAX:
+            name, (_, quiet_ms) = next(iter(self._ends.items()))
+            if self._is_needed(quiet_ms, elapsed_ms):
+                self._tell_early()
+            self._forget_end(name)
+
+    def _tell_early(self) -> None:
+        if self.forgotten_early % ENDS_MAX == 0:
+            away = ", ".join(self._sightings.away) or "another node"
+            _log.warning(
+                "more than %d events ended while %s was away: the oldest ends are forgotten, and those events are "
+                "delivered again if that node brings them back",
+                ENDS_MAX,
+                away,
+            )
+        self.forgotten_early += 1
+
+    def _forget_end(self, name: _RecordName) -> None:
+        del self._ends[name]
+        self._shelves.forget_one(name)
+        copy = self.copies.get(name[1:3])
+        if name[3] == 0 and copy is not None and copy.event is None:
+            del self.copies[name[1:3]]
+            self.tombstones -= 1
 
     def live(self) -> Iterator[Copy]:
         return (copy for copy in self.copies.values() if copy.event is not None)
@@ -185,4 +237,4 @@ def _is_by_user(change: Add | Move | Finish) -> bool:
 
 
 def _cost(copy: Copy) -> int:
-    return COPY_BYTES + len(copy.event.payload) if copy.event is not None else COPY_BYTES // 2
+    return 0 if copy.event is None else COPY_BYTES + len(copy.event.payload)

@@ -40,6 +40,7 @@ from everbell.engine.forecast import Forecast
 from everbell.engine.history import Gauges, Past, Sample
 from everbell.engine.replica_requests import (
     AskHolder,
+    Beacon,
     CompareCopies,
     CountHeld,
     DropCopies,
@@ -173,7 +174,8 @@ EXAMPLES: list[tuple[Request[Any], Any]] = [
     (UntilStopping(), None),
     (HoldCopies([COPY], True), ["held", "full", COPY]),
     (DropCopies([COPY]), None),
-    (NoteBusy("a", [Busy("shop", "x", 1, 2, 7)], [("shop", "http://a")], 9), None),
+    (NoteBusy([Busy("shop", "x", 1, 2, 7)]), None),
+    (Beacon("a", 1, 2, True, False, [("shop", "http://a")]), None),
     (CompareCopies([("shop", "x")], [COPY.order]), [0]),
     (AskHolder(b"\x00"), b"\x01"),
     (LookForCopy("shop", "x"), SEEN),

@@ -79,6 +79,8 @@ class ReplicasView(Struct, frozen=True):
     duplicates: int
     """Occurrences that this node delivered, and another node too."""
     tombstones: int
+    forgotten_early: int
+    """Tombstones that were forgotten because there were too many; a node that returns may bring those events back."""
     held_bytes: int
     cap_bytes: int
     resync_left: int

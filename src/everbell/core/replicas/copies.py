@@ -3,8 +3,9 @@
 Copies of one event are totally ordered, and the merge is the later one. So the merge is associative, commutative and
 idempotent: lost, late, repeated and reordered messages do no harm. The order compares, one after the other:
 
-1. the version and the stamp: changes by users. Two sides of a network split can make the same version; then the later
-   stamp wins. A cancel is such a change, so no later delivery brings the event back;
+1. the version and its stamp: changes by users. Two sides of a network split can make the same version; then the later
+   stamp wins. A cancel is such a change, so no later delivery brings the event back. The first version has no stamp
+   here: a client that repeats a request makes the same event again, and the copy that has got further must win;
 2. the occurrence, and whether it is the last: progress of the event's life;
 3. attempts, and whether the event is dead: progress of the occurrence;
 4. the stamp of that progress.
@@ -19,6 +20,9 @@ from everbell.core.event import Event, Record
 from everbell.core.replication import Replication
 
 _LOGICAL_BITS = 16
+
+REPLICA_FORMAT = 1
+"""The format of copies between nodes. A node takes no copy of another format."""
 
 
 class Stamp(Struct, frozen=True, array_like=True, order=True, gc=False):
@@ -71,11 +75,11 @@ class Copy(Struct, frozen=True, array_like=True, gc=False):
     @property
     def order(self) -> Order:
         """The place among all copies of the event: the later copy wins."""
-        event = self.event
+        event, stamp = self.event, self.stamp if self.version > 1 else NO_STAMP
         if event is None:
-            return self.version, self.stamp, self._any.occurrence, True, 0, False, self.touched
+            return self.version, stamp, self._any.occurrence, True, 0, False, self.touched
         is_dead = event.state == "dead"
-        return self.version, self.stamp, event.occurrence, False, event.attempt_count, is_dead, self.touched
+        return self.version, stamp, event.occurrence, False, event.attempt_count, is_dead, self.touched
 
     @property
     def occurrence_ended(self) -> int:

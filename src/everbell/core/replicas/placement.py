@@ -21,6 +21,8 @@ class Roster:
     def __init__(self, zones: Mapping[str, str]) -> None:
         """`zones` has the zone of each member, by name."""
         self.names = tuple(sorted(zones))
+        self.digest = int.from_bytes(blake2b(repr(sorted(zones.items())).encode(), digest_size=8).digest())
+        """Two nodes with the same digest know the same members."""
         self._zones = dict(zones)
         self._is_spread = len(set(zones.values())) > 1
         # The hash of a name is computed once, and copied for each event.

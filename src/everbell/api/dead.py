@@ -34,7 +34,7 @@ from everbell.core.request import Ask
 from everbell.core.spec import Name
 from everbell.core.target import group_of
 from everbell.edge.bodies import Body, read_query
-from everbell.edge.drafting import check_id
+from everbell.edge.drafting import Edge, check_id
 from everbell.engine.bulk import spread
 from everbell.engine.requests import Find, Redrive, RedriveMatching
 from everbell.engine.seen import Seen
@@ -65,8 +65,9 @@ class RedrivenView(Struct, frozen=True):
 class DeadApi(Resource, tag="dead events"):
     """Events that used up their attempts, or were refused."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Ask, edge: Edge) -> None:
         self._ask = ask
+        self._edge = edge
         self._specs = Body(RedriveSpec)
 
     @Route(
@@ -82,7 +83,7 @@ class DeadApi(Resource, tag="dead events"):
     async def find_dead(self, request: HttpRequest, tenant: str) -> HttpResponse:
         """Each comes with the reason and its attempts. Follow the cursor until there is none."""
         query = read_query(request, PageQuery)
-        return await find_page(self._ask, selection(tenant, "dead", query), query)
+        return await find_page(self._ask, self._edge, selection(tenant, "dead", query), query)
 
     @Route(
         "GET",

@@ -24,7 +24,7 @@ from everbell.api.views import (
 from everbell.core.event import Record
 from everbell.core.ids import is_made
 from everbell.core.replicas.ids import is_replica_id
-from everbell.core.request import Ask
+from everbell.core.request import Ask, Request
 from everbell.core.spec import ChangeSpec, Draft, EventSpec
 from everbell.core.time import Duration, parse_duration
 from everbell.edge.bodies import ANY_VERSION, Body, if_match, read_query, version_of
@@ -130,7 +130,7 @@ class EventsApi(Resource, tag="events"):
         if version == ANY_VERSION or is_ours:
             await self._check_there(tenant, event_id, matched=version is not None)
         version = version if isinstance(version, int) else None
-        return event_response(await self._ask(Replace(tenant, event_id, draft, version)))
+        return await self._answer(tenant, Replace(tenant, event_id, draft, version))
 
     @Route("GET", EVENT, "Read an event", (SEEN,), access="read", problems=(404,))
     async def get_event(self, request: HttpRequest, tenant: str, event_id: str) -> HttpResponse:
@@ -139,7 +139,7 @@ class EventsApi(Resource, tag="events"):
         Payload and headers are kept until the event ends.
         """
         explained = await self._ask(Explain(tenant, check_id(event_id)))
-        return event_response(explained.seen, explained.why)
+        return event_response(explained.seen, explained.why, hidden=self._edge.hides_payloads(tenant))
 
     @Route(
         "PATCH",
@@ -157,7 +157,7 @@ class EventsApi(Resource, tag="events"):
         check_id(event_id)
         version = version_of(request)
         amendment = self._edge.amendment(self._changes.read(request), tenant)
-        return event_response(await self._ask(Amend(tenant, event_id, amendment, version)))
+        return await self._answer(tenant, Amend(tenant, event_id, amendment, version))
 
     @Route(
         "POST",
@@ -177,12 +177,12 @@ class EventsApi(Resource, tag="events"):
         by_ms = parse_duration(self._snoozes.read(request).by, "by")
         # The owner works the new time out. The request travels as a change, which peers of every version know.
         amendment = self._edge.amendment(ChangeSpec(by=f"{by_ms}ms"), tenant)
-        return event_response(await self._ask(Amend(tenant, event_id, amendment, version)))
+        return await self._answer(tenant, Amend(tenant, event_id, amendment, version))
 
     @Route("DELETE", EVENT, "Cancel an event", (SEEN,), access="schedule", problems=(404, 409, 507), conditional=True)
     async def cancel_event(self, request: HttpRequest, tenant: str, event_id: str) -> HttpResponse:
         """No attempt starts after the answer."""
-        return event_response(await self._ask(Cancel(tenant, check_id(event_id), version_of(request))))
+        return await self._answer(tenant, Cancel(tenant, check_id(event_id), version_of(request)))
 
     @Route(
         "POST",
@@ -198,7 +198,11 @@ class EventsApi(Resource, tag="events"):
         check_id(event_id)
         if read_query(request, DeliverQuery).dry_run == "true":
             return json_response(trial_view(await self._ask(TryOut(tenant, event_id))))
-        return event_response(await self._ask(Ring(tenant, event_id)))
+        return await self._answer(tenant, Ring(tenant, event_id))
+
+    async def _answer(self, tenant: str, request: Request[Seen]) -> HttpResponse:
+        """The event after a request."""
+        return event_response(await self._ask(request), hidden=self._edge.hides_payloads(tenant))
 
     async def _check_there(self, tenant: str, event_id: str, *, matched: bool) -> None:
         """Raise unless the event exists and can be replaced: `replace` would make a new one otherwise."""

@@ -11,6 +11,7 @@ from everbell.api.views import EventView, event_response, event_view, json_respo
 from everbell.core.request import Ask
 from everbell.core.spec import check_name
 from everbell.edge.bodies import read_query, version_of
+from everbell.edge.drafting import Edge
 from everbell.engine.requests import Cancel, GetLine
 from everbell.engine.seen import KeyLine
 from everbell.engine.view_requests import GetBlockedKeys
@@ -48,8 +49,9 @@ class KeysQuery(Struct, frozen=True, forbid_unknown_fields=True):
 class LinesApi(Resource, tag="ordering keys"):
     """Ordering keys, and the events that wait for their heads."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Ask, edge: Edge) -> None:
         self._ask = ask
+        self._edge = edge
 
     @Route(
         "GET",
@@ -61,7 +63,7 @@ class LinesApi(Resource, tag="ordering keys"):
     async def look_at_key(self, request: HttpRequest, tenant: str, key: str) -> HttpResponse:
         """The head is the event that has to end before the next event of the key starts."""
         check_name(key, "key")
-        return json_response(_line_view(key, await self._ask(GetLine(tenant, key))))
+        return json_response(self._line_view(tenant, key, await self._ask(GetLine(tenant, key))))
 
     @Route(
         "GET",
@@ -74,7 +76,7 @@ class LinesApi(Resource, tag="ordering keys"):
     async def list_blocked_keys(self, request: HttpRequest, tenant: str) -> HttpResponse:
         """All nodes are asked. The list counts up to 100 waiting events of each key."""
         found = await self._ask(GetBlockedKeys(tenant, read_query(request, KeysQuery).limit))
-        lines = [_line_view(key, line) for key, line in found.lines]
+        lines = [self._line_view(tenant, key, line) for key, line in found.lines]
         return json_response(LinesView(lines, found.is_more, found.unheard))
 
     @Route(
@@ -93,8 +95,11 @@ class LinesApi(Resource, tag="ordering keys"):
         line = await self._ask(GetLine(tenant, key))
         if line.head is None:
             raise NotFound(f"nothing of the key {key!r} is due, so it has no head to drop")
-        return event_response(await self._ask(Cancel(tenant, line.head.event.id, version_of(request))))
+        cancelled = await self._ask(Cancel(tenant, line.head.event.id, version_of(request)))
+        return event_response(cancelled, hidden=self._edge.hides_payloads(tenant))
 
-
-def _line_view(key: str, line: KeyLine) -> LineView:
-    return LineView(key, line.waiting, line.is_more, None if line.head is None else event_view(line.head))
+    def _line_view(self, tenant: str, key: str, line: KeyLine) -> LineView:
+        hidden = self._edge.hides_payloads(tenant)
+        return LineView(
+            key, line.waiting, line.is_more, None if line.head is None else event_view(line.head, hidden=hidden)
+        )

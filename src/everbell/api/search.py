@@ -182,7 +182,7 @@ class SearchApi(Resource, tag="many events"):
         """Without a status, the events that are neither finished nor dead. Follow the cursor until there is none."""
         query = read_query(request, FindQuery)
         status = None if query.status is UNSET else query.status
-        return await find_page(self._ask, selection(tenant, status, query, repeats=query.repeats), query)
+        return await find_page(self._ask, self._edge, selection(tenant, status, query, repeats=query.repeats), query)
 
     @Route(
         "GET",
@@ -280,12 +280,13 @@ class SearchApi(Resource, tag="many events"):
                 return list(dict.fromkeys(names))
 
 
-async def find_page(ask: Ask, chosen: Filter, query: PageQuery) -> HttpResponse:
+async def find_page(ask: Ask, edge: Edge, chosen: Filter, query: PageQuery) -> HttpResponse:
     """One page of the events that match."""
+    hidden = edge.hides_payloads(chosen.tenant)
     status = chosen.status
     found, following = await ask(Find(chosen, _given(query.cursor), query.limit))
     # A store does not know which events are being delivered at this moment, so it may have found too many.
-    events = [event_view(seen) for seen in found if status is None or seen.status == status]
+    events = [event_view(seen, hidden=hidden) for seen in found if status is None or seen.status == status]
     return json_response(EventsView(events, following))
 
 

@@ -159,13 +159,15 @@ def found_response(seen: Seen) -> HttpResponse:
     return HttpResponse(200, body, "application/json", headers)
 
 
-def event_response(seen: Seen, why: Why | None = None) -> HttpResponse:
-    """A whole event, with its version as the ETag."""
+def event_response(seen: Seen, why: Why | None = None, *, hidden: bool) -> HttpResponse:
+    """A whole event, with its version as the ETag. `hidden`: without its payload and headers."""
     event = seen.event
     headers: tuple[tuple[str, str], ...] = (("etag", f'"{event.version}"'),)
     if seen.created:
         headers = (("location", location_of(event.tenant, event.id)), *headers)
-    return HttpResponse(201 if seen.created else 200, _encode(event_view(seen, why)), "application/json", headers)
+    return HttpResponse(
+        201 if seen.created else 200, _encode(event_view(seen, why, hidden=hidden)), "application/json", headers
+    )
 
 
 def json_response(content: object, status: int = 200) -> HttpResponse:
@@ -176,8 +178,8 @@ def location_of(tenant: str, event_id: str) -> str:
     return f"/v1/tenants/{tenant}/events/{quote(event_id, safe='')}"
 
 
-def event_view(seen: Seen, why: Why | None = None) -> EventView:
-    """An event, or the record of a finished one."""
+def event_view(seen: Seen, why: Why | None = None, *, hidden: bool) -> EventView:
+    """An event, or the record of a finished one. `hidden`: without its payload and headers."""
     event = seen.event
     attempts = tuple(map(_attempt_view, event.attempts)) or None
     shared = (
@@ -206,9 +208,9 @@ def event_view(seen: Seen, why: Why | None = None) -> EventView:
     is_json = event.content_type is None
     return EventView(
         *shared,
-        dict(users_headers(event.headers)) or None,
-        Raw(event.payload) if is_json else UNSET,
-        None if is_json else event.payload,
+        None if hidden else dict(users_headers(event.headers)) or None,
+        Raw(event.payload) if is_json and not hidden else UNSET,
+        None if is_json or hidden else event.payload,
         event.content_type,
         None if event.retry is None else _retry_view(event.retry),
         None if event.repeat is None else repeat_view(event.repeat),

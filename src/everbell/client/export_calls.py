@@ -19,6 +19,7 @@ from everbell.client.paths import events_path
 from everbell.client.queries import Choice, selection, with_query
 from everbell.core.event import Status
 from everbell.core.ids import is_made
+from everbell.errors import Conflict
 
 PAGE_EVENTS_MAX = 1_000
 ID_PREFIX = "export:"
@@ -80,6 +81,9 @@ _event_decoder = msgspec_json.Decoder(dict[str, Raw])
 
 def _line(event: dict[str, Raw]) -> bytes:
     event_id = msgspec_json.decode(event["id"], type=str)
+    if "payload" not in event and "payload_base64" not in event:
+        # Without this, an import would schedule events without their payloads.
+        raise Conflict("the tenant's policy hides payloads, so its events cannot be exported")
     line: dict[str, Any] = {"id": ID_PREFIX + event_id if is_made(event_id) else event_id}
     line |= {name: event[name] for name in _AS_IT_IS if name in event}
     if "repeat" in event:

@@ -14,7 +14,7 @@ from everbell.core.replication import spec_of as replicas_spec_of
 from everbell.core.spec import RetrySpec, checked_headers, retry_of
 from everbell.core.status_codes import DONE, PERMANENT, format_codes, parse_codes
 from everbell.core.target import group_of
-from everbell.core.tenant import CONSISTENCIES, BreakerPolicy, Consistency, Limits, Tenant, check_tenant_name
+from everbell.core.tenant import CONSISTENCIES, BreakerPolicy, Consistency, Limits, Payloads, Tenant, check_tenant_name
 from everbell.core.time import Duration, format_duration, parse_duration
 from everbell.errors import InvalidInput
 
@@ -71,6 +71,7 @@ class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
     identity: Literal["id", "key+at+id"] = "id"
     durability: Literal["store", "replicas"] = "store"
     replicas: ReplicasSpec = ReplicasSpec()
+    payloads: Payloads = "shown"
     secrets: tuple[str, ...] = ()
     limits: LimitsSpec = LimitsSpec()
 
@@ -115,6 +116,7 @@ def tenant_of(name: str, spec: TenantSpec) -> Tenant:
         identity=spec.identity,
         durability=spec.durability,
         replicas=replication_of(spec.replicas),
+        payloads=spec.payloads,
         secrets=spec.secrets,
         limits=Limits(
             payload_bytes=parse_size(limits.payload, "limits.payload"),
@@ -175,6 +177,7 @@ def spec_of(tenant: Tenant) -> TenantSpec:
         identity=tenant.identity,
         durability=tenant.durability,
         replicas=replicas_spec_of(tenant.replicas),
+        payloads=tenant.payloads,
         secrets=tenant.secrets,
         limits=LimitsSpec(
             payload=format_size(limits.payload_bytes),

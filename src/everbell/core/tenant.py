@@ -25,6 +25,9 @@ Consistency = Literal["strict", "relaxed", "ONE", "LOCAL_ONE", "QUORUM", "LOCAL_
 """When a write is acknowledged. The words in capitals are Cassandra's levels; other stores treat them as `strict`."""
 CONSISTENCIES: tuple[Consistency, ...] = get_args(Consistency)
 
+Payloads = Literal["shown", "hidden"]
+"""Whether people who look at events see payloads and headers."""
+
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The upper limits of a tenant's input."""
@@ -99,6 +102,8 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether events are stored, or held in the memory of several nodes."""
     replicas: Replication = Replication()
     """For events that replicas hold: how many, and when they are acknowledged."""
+    payloads: Payloads = "shown"
+    """Whether answers to users show payloads and headers. Deliveries always have them."""
     secrets: tuple[str, ...] = ()
     """Secrets (`whsec_…`) that sign deliveries; several while a secret is rotated."""
     limits: Limits = Limits()

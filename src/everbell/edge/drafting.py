@@ -45,6 +45,10 @@ class Edge:
         self._kafka = kafka
         self._check_target = lru_cache(maxsize=10_000)(self._check_reachable)
 
+    def hides_payloads(self, tenant: str) -> bool:
+        """Whether answers about events leave their payloads and headers out."""
+        return self._policy_of_known(tenant).payloads == "hidden"
+
     def new_draft(self, spec: EventSpec, tenant: str, trace: str | None = None) -> Draft:
         """The draft of one new event, with the id that the tenant's `identity` says."""
         policy = self.policy(tenant)

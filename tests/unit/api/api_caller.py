@@ -26,6 +26,7 @@ TENANTS = Tenants(
     Tenant(limits=Limits(payload_bytes=1_000, batch_events=5, header_bytes=200)),
     (
         Tenant("tasks", identity="key+at+id"),
+        Tenant("private", to="queue:private", payloads="hidden"),
         Tenant("homely", to="queue:home"),
         Tenant("near", to="queue:near", limits=Limits(horizon_ms=60_000)),
     ),

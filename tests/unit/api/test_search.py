@@ -419,3 +419,33 @@ def test_counting() -> None:
         assert (await caller.call("GET", "/v1/tenants/shop/count?limit=5")).status == 422
 
     called(test)
+
+
+def test_a_policy_hides_payloads_and_headers_in_every_answer() -> None:
+    async def test(caller: Caller) -> None:
+        events = "/v1/tenants/private/events"
+        fields = {"payload": "secret", "headers": {"x-secret": "secret"}, "key": "k"}
+        await caller.schedule("private", id="json", **{"in": "1h", **fields})
+        await caller.schedule("private", id="due", **{"in": 0, **fields})
+        bare = {"payload_base64": "c2VjcmV0", "content_type": "text/plain"}
+        await caller.schedule("private", id="bytes", **{"in": "1h", **bare})
+        await asyncio.sleep(1)
+        leased = await caller.call("POST", "/v1/tenants/private/queues/work/lease", {"limit": 1})
+        (lease,) = leased.json["events"]
+        assert (lease["payload"], lease["headers"]) == ("secret", {"x-secret": "secret"})
+        answers = [
+            await caller.call("GET", f"{events}/json"),
+            await caller.call("GET", f"{events}/bytes"),
+            await caller.call("GET", events),
+            await caller.call("GET", "/v1/tenants/private/keys/k"),
+            await caller.call("PATCH", f"{events}/json", {"in": "2h"}),
+            await caller.call("PUT", f"{events}/json", {"in": "2h", **fields}),
+            await caller.call("POST", f"{events}/json/snooze", {"by": "1h"}),
+            await caller.call("POST", f"{events}/json/deliver"),
+        ]
+        for answer in answers:
+            assert answer.status == 200
+            assert b"secret" not in answer.body
+            assert b"c2VjcmV0" not in answer.body
+
+    called(test)

@@ -95,7 +95,7 @@ def test_the_tenants_target_takes_the_place_of_a_missing_one() -> None:
         ({"to": "nowhere"}, "to"),
         ({"at": "2026-01-01T00:30:00Z", "in": "1s"}, "in"),
         ({"in": None}, "at"),
-        ({"in": "1 hour"}, "in"),
+        ({"in": "1 fortnight"}, "in"),
         ({"in": "61m"}, "in"),
         ({"at": "2026-01-01T01:00:00.001Z"}, "at"),
         ({"at": "2026-01-01"}, "at"),

@@ -117,7 +117,7 @@ def test_forecast(play: Any) -> None:
 def test_schedule_reads_the_output_of_export(play: Any) -> None:
     events = [
         EVENT | {"payload": {"n": 1.50}, "key": "k", "attempt_count": 3, "next_attempt_at": AT},
-        EVENT | {"id": "mine", "repeat": {"every": "30s", "count": 6}, "occurrence": 3},
+        EVENT | {"id": "mine", "payload": 2, "repeat": {"every": "30s", "count": 6}, "occurrence": 3},
         EVENT | {"status": "paused"},
     ]
     pages = (Answer(200, {"events": events[:1], "cursor": "c"}), Answer(200, {"events": events[1:]}))
@@ -128,8 +128,14 @@ def test_schedule_reads_the_output_of_export(play: Any) -> None:
     ]
     first, second = map(json.loads, played.out.splitlines())
     assert first == {"id": "export:ev_1", "to": "queue:q", "at": AT, "key": "k", "payload": {"n": 1.5}}
-    assert second == {"id": "mine", "to": "queue:q", "at": AT, "repeat": {"every": "30s", "count": 4}}
+    assert second == {"id": "mine", "to": "queue:q", "at": AT, "payload": 2, "repeat": {"every": "30s", "count": 4}}
     assert "exported 2 events, left out 1 that is paused" in played.err
+
+
+def test_hidden_payloads_are_not_exported_as_missing_ones(play: Any) -> None:
+    played = play("export", Answer(200, {"events": [EVENT]}))
+    assert played.out == ""
+    assert "hides payloads" in played.err
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "iso8859-1", "utf-8"])

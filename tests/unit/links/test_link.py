@@ -58,6 +58,7 @@ from everbell.engine.requests import (
     Cancel,
     CancelMatching,
     CountEvents,
+    CountTags,
     DropKey,
     DropPause,
     DropTenantPolicy,
@@ -183,6 +184,7 @@ EXAMPLES: list[tuple[Request[Any], Any]] = [
     (CountHeld(["a"]), {"shop": Counts(pending=3)}),
     (ForecastHeld(None, 60_000, 3, ["a"]), Forecast(60_000, 60_000, [1, 0, 2], 1, 5, None)),
     (ReportReading(1, ReaderReport(3, 4, 2, 1, {"orders": 7}, "away", True)), None),
+    (CountTags({"call": 2}), None),
     (ReportCollecting(1, CollectorReport(3, 4, 2, 1, True, 7, 9, "away", True)), None),
 ]
 """A request of every kind, and an answer."""

@@ -24,6 +24,8 @@ from everbell.client.task import Task, TaskOptions, TaskScope
 from everbell.client.task_maker import TaskMaker
 from everbell.clock import Clock, SystemClock
 from everbell.cluster.cluster import Cluster, Meeting
+from everbell.cluster.follower import OrderFollower
+from everbell.cluster.kills import ClusterKills
 from everbell.cluster.pauses import ClusterPauses, LoneDocuments
 from everbell.cluster.policies import ClusterPolicies
 from everbell.cluster.settings import ClusterSettings
@@ -173,10 +175,11 @@ class Everbell(AsyncClient, TaskMaker):
             await asyncio.to_thread(self._tracing.close)
 
     def _alone(self, engine: Engine) -> Ask:
-        """The requests of an engine that is not in a cluster. It keeps its own pauses."""
-        alone = LoneDocuments(engine.pauses)
+        """The requests of an engine that is not in a cluster. It keeps its own pauses and kills."""
+        alone = LoneDocuments(OrderFollower(engine.pauses.follow, engine.kills.follow).follow)
         pauses = ClusterPauses(alone.documents, alone.write, self._clock)
-        return Handlers(*pauses.handlers(), otherwise=engine.ask).ask
+        kills = ClusterKills(alone.documents, alone.write)
+        return Handlers(*pauses.handlers(), *kills.handlers(), otherwise=engine.ask).ask
 
     def _ways_out(self) -> dict[str, Channel]:
         """The channels by scheme, except the channel of handlers."""

@@ -24,6 +24,7 @@ from everbell.api.facade_list import FACADES, make_facades
 from everbell.api.forecast import ForecastApi
 from everbell.api.history import HistoryApi
 from everbell.api.keys import LinesApi
+from everbell.api.kills import KillsApi
 from everbell.api.openapi import openapi
 from everbell.api.page import PageApi
 from everbell.api.pauses import PausesApi
@@ -59,6 +60,7 @@ RESOURCES: tuple[type[Resource], ...] = (
     KeysApi,
     TenantsApi,
     PausesApi,
+    KillsApi,
     PageApi,
     SystemApi,
 )
@@ -121,6 +123,7 @@ class Api:
             keys,
             None if policies is None else TenantsApi(policies, tenants, ask, pauses=pauses),
             PausesApi(ask, clock) if pauses else None,
+            KillsApi(ask, clock) if pauses else None,
             page,
             SystemApi(health, metrics, lambda: self.document, ask if backups else None, page),
             *make_facades(facades, ask, edge),

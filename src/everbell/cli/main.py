@@ -40,6 +40,7 @@ MODULES = (
     "everbell.cli.export",
     "everbell.cli.recurring",
     "everbell.cli.pausing",
+    "everbell.cli.killing",
     "everbell.cli.queues",
     "everbell.cli.status",
     "everbell.cli.top",
@@ -60,6 +61,7 @@ SHARED = (
     "everbell.cli.stuck",
     "everbell.cli.recurring",
     "everbell.cli.pausing",
+    "everbell.cli.killing",
     "everbell.cli.queues",
     "everbell.cli.status",
 )

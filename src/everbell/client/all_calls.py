@@ -10,6 +10,7 @@ from everbell.client.cluster_calls import ClusterCalls
 from everbell.client.event_calls import EventCalls
 from everbell.client.export_calls import ExportCalls
 from everbell.client.key_calls import KeyCalls
+from everbell.client.kill_calls import KillCalls
 from everbell.client.pause_calls import PauseCalls
 from everbell.client.queue_calls import QueueCalls
 from everbell.client.recurrence_calls import RecurrenceCalls
@@ -27,6 +28,7 @@ class AllCalls(
     RecurrenceCalls,
     QueueCalls,
     PauseCalls,
+    KillCalls,
     TenantCalls,
     KeyCalls,
     ClusterCalls,

@@ -15,6 +15,7 @@ from everbell.client.problems import ProblemBody, error_of
 from everbell.core.batch_item import ItemStatus
 from everbell.core.delivery_form import Form
 from everbell.core.event import Status
+from everbell.core.kill import KillKind
 from everbell.core.pause import What
 from everbell.core.retry import Result
 from everbell.core.why import Why
@@ -107,6 +108,23 @@ class Paused(Struct, frozen=True, kw_only=True):
     until: datetime | None = None
     unheard: tuple[str, ...] = ()
     """Of a new pause: the nodes that did not confirm it."""
+
+
+class Killed(Struct, frozen=True, kw_only=True):
+    """A kill: its object, its beginning, the access key that made it, the reason, and the events that it ended."""
+
+    what: KillKind
+    since: datetime
+    by: str
+    """The id of an access key, or `nobody` where none was needed."""
+    name: str | None = None
+    note: str | None = None
+    ended: int = 0
+    """How many events it has ended, since the nodes started."""
+    searching: bool = False
+    """Whether a node still searches for events to end."""
+    unheard: tuple[str, ...] = ()
+    """Of a new kill: the nodes that did not confirm it."""
 
 
 class PolicyView(Struct, frozen=True, kw_only=True):

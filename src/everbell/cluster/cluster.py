@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from everbell.clock import Clock
 from everbell.cluster.handshake import key_of
+from everbell.cluster.kills import ClusterKills
 from everbell.cluster.members import ClusterMembers
 from everbell.cluster.node import ClusterNode
 from everbell.cluster.pauses import ClusterPauses
@@ -84,6 +85,7 @@ class Cluster:
             OrderCluster.by(lambda request: self.order(request.command)),
             Played.by(lambda request: has_played(node, request)),
             *ClusterPauses(lambda: node.value.policies, self.write, clock, self.unheard).handlers(),
+            *ClusterKills(lambda: node.value.policies, self.write, self.unheard).handlers(),
             complete=ClusterRequest,
             otherwise=router.ask if replicas is None else replicas.ask,
         )

@@ -5,7 +5,6 @@ A node that writes a pause also drops the documents of pauses that are over, so 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec.structs import replace
@@ -24,11 +23,8 @@ from everbell.core.pause import (
     place_of,
 )
 from everbell.core.request import Handler
-from everbell.engine.pauses import Pauses
 from everbell.engine.requests import DropPause, ListPauses, PutPause
 from everbell.errors import Conflict, NotFound, OutcomeUnknown
-
-_log = logging.getLogger("everbell.cluster")
 
 _DROPPED_AT_ONCE = 10
 """How many expired pauses one write drops."""
@@ -105,36 +101,12 @@ class ClusterPauses:
             await self._write(DropDocument(place, documents[place].version))
 
 
-class PauseFollower:
-    """Keeps the pauses of an engine in step with the documents."""
-
-    def __init__(self, pauses: Pauses) -> None:
-        self._pauses = pauses
-        self._documents: Mapping[str, Policy] = {}
-        self._known: list[Pause] = []
-        self._unclear: list[str] = []
-
-    def follow(self, documents: Mapping[str, Policy]) -> None:
-        """Apply the current documents."""
-        if documents is self._documents:
-            return
-        self._documents = documents
-        known, unclear = pauses_in(documents)
-        if unclear != self._unclear:
-            self._unclear = unclear
-            for name in unclear:
-                _log.error("%s is not understood here, because a newer version wrote it: it is not paused", name)
-        if known != self._known:
-            self._known = known
-            self._pauses.follow(known)
-
-
 class LoneDocuments:
     """The documents of an engine without a cluster, as in tests: they live as long as the engine."""
 
-    def __init__(self, pauses: Pauses) -> None:
+    def __init__(self, follow: Callable[[Mapping[str, Policy]], None]) -> None:
         self._documents: dict[str, Policy] = {}
-        self._follower = PauseFollower(pauses)
+        self._follow = follow
         self._index = 0
 
     def documents(self) -> Mapping[str, Policy]:
@@ -146,7 +118,7 @@ class LoneDocuments:
             self._documents = {**self._documents, command.name: Policy(self._index, command.document)}
         elif isinstance(command, DropDocument):
             self._documents = {name: kept for name, kept in self._documents.items() if name != command.name}
-        self._follower.follow(self._documents)
+        self._follow(self._documents)
         return self._index
 
 

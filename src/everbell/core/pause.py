@@ -194,7 +194,7 @@ def pauses_in(documents: Mapping[str, Policy]) -> tuple[list[Pause], list[str]]:
 def _understood(document: bytes) -> Pause:
     pause = _decode(document)
     if pause.what == "target":
-        _group_named(pause.name)
+        group_named(pause.name)
     return pause
 
 
@@ -215,13 +215,13 @@ def held_by(pauses: Iterable[Pause]) -> Held:
             case "key":
                 keys.add((pause.tenant, pause.name))
             case "target":
-                groups.add((pause.tenant, _group_named(pause.name)))
+                groups.add((pause.tenant, group_named(pause.name)))
             case "queue":
                 groups.add((pause.tenant, f"queue:{pause.name}"))
     return Held(frozenset(tenants), frozenset(groups), frozenset(keys))
 
 
-def _group_named(name: str) -> str:
+def group_named(name: str) -> str:
     """The group of a paused target."""
     if name.startswith(_KAFKA):
         return _KAFKA + name.removeprefix(_KAFKA).removesuffix("/")

@@ -13,18 +13,20 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 from everbell.channels.port import Channel, Delivery, faulty
 from everbell.clock import Clock
 from everbell.core.retry import Outcome
 from everbell.core.time import DAY_MS
-from everbell.core.verdict import OccurrenceEnded, SentOff, instead
+from everbell.core.verdict import instead
 from everbell.engine.account import SHARE, Account
 from everbell.engine.agenda import NEVER
+from everbell.engine.attempt_listeners import AttemptListeners
 from everbell.engine.breaker import Breaker
 from everbell.engine.entry import Entry, Phase
 from everbell.engine.flow import Flow
+from everbell.engine.kills_in_force import KillsInForce
 from everbell.engine.supervisor import Supervisor
 from everbell.engine.token_bucket import TokenBucket
 
@@ -41,26 +43,6 @@ _OLD_MS = 2 * DAY_MS
 AT_ONCE = 16
 
 
-class AttemptListeners(NamedTuple):
-    """The functions that the dispatcher calls about attempts. The defaults do nothing."""
-
-    settled: Callable[[Sequence[Entry], Outcome], None] = lambda entries, outcome: None
-    expired: Callable[[Entry, OccurrenceEnded | SentOff], None] = lambda entry, instead: None
-    """Called instead of an attempt when the entry is no longer worth delivering, with what happens to the event."""
-    unfit: Callable[[Entry, Exception], None] = lambda entry, fault: None
-    """Called instead of an attempt when a look at the event raised an exception."""
-    given_back: Callable[[Entry], bool] = lambda entry: True
-    """Called when an attempt did not take place. Returns whether this node shall attempt the entry again."""
-    started: Callable[[Flow, int, int], None] = lambda flow, late_ms, count: None
-    """Called with the flow and the lateness of first attempts, and the number of attempts that started with it."""
-    recall: Callable[[Entry], bool] = lambda entry: False
-    """Takes an entry back from a channel in which it waits for a worker. Returns False if it does not wait there."""
-    postponed: Callable[[Entry, int], bool] | None = None
-    """Returns whether it is another node's turn now; then the entry is out of the dispatcher. None: it never is."""
-    begun: Callable[[Sequence[Entry]], None] | None = None
-    """Called with the attempts that have started."""
-
-
 class Dispatcher:
     """Starts attempts for entries that are ready, and takes their outcomes back."""
 
@@ -71,6 +53,7 @@ class Dispatcher:
         in_flight_max: int,
         listeners: AttemptListeners,
         supervisor: Supervisor,
+        kills: KillsInForce | None = None,
     ) -> None:
         self.epochs = epochs
         self.supervisor = supervisor
@@ -79,6 +62,7 @@ class Dispatcher:
             listeners[:6]
         )
         self._postponed, self._on_begun = listeners.postponed, listeners.begun
+        self._kills = KillsInForce() if kills is None else kills
         self._clock = clock
         self._lease_until_ms = NEVER
         self._on_lease_over: Callable[[], None] = lambda: None
@@ -147,7 +131,8 @@ class Dispatcher:
                 continue
             if self._postponed is not None and self._postponed(entry, now):
                 continue
-            if (event.expires_ms is not None or event.repeat is not None) and self._ends_instead(entry, now):
+            may_end = event.expires_ms is not None or event.repeat is not None or self._kills.on
+            if may_end and self._ends_instead(entry, now):
                 continue
             entry.phase = under_way
             entry.started_at = now
@@ -360,7 +345,7 @@ class Dispatcher:
     def _ends_instead(self, entry: Entry, now: int) -> bool:
         """Whether the event ends, or goes on, without an attempt of this entry."""
         try:
-            other = instead(entry.event, now)
+            other = self._kills.instead(entry.event, now) or instead(entry.event, now)
         except Exception as fault:
             self._on_unfit(entry, fault)
             return True

@@ -27,13 +27,16 @@ from everbell.core.tenant import Tenants
 from everbell.engine.account import Budget
 from everbell.engine.adoption import Adoption
 from everbell.engine.agenda import Agenda
+from everbell.engine.attempt_listeners import AttemptListeners
 from everbell.engine.blocked_keys import KeyLister
 from everbell.engine.channel_table import ChannelTable
-from everbell.engine.dispatcher import AttemptListeners, Dispatcher
+from everbell.engine.dispatcher import Dispatcher
 from everbell.engine.entry import Entry, Phase, until_settled
 from everbell.engine.explainer import Explainer
 from everbell.engine.flow_table import FlowTable
 from everbell.engine.intake import Intake
+from everbell.engine.kills import Kills
+from everbell.engine.kills_in_force import KillsInForce
 from everbell.engine.leases import Leases
 from everbell.engine.loader import Loader
 from everbell.engine.meter import Meter
@@ -99,6 +102,7 @@ class Engine:
         turn_at = None if turns is None else turns.turn_at
         self._agenda = Agenda(clock, supervisor, self._ring, settings.watch_clock_s, turn_at)
         self._postpone = None if turns is None else partial(postpone, turns, self._agenda)
+        in_force = KillsInForce()
         attempts = AttemptListeners(
             # The outcomes need the dispatcher, so they are built after it.
             settled=lambda entries, outcome: self._outcomes.settled(entries, outcome),
@@ -110,20 +114,16 @@ class Engine:
             postponed=self._postpone,
             begun=None if turns is None else turns.begun,
         )
-        self.dispatcher = Dispatcher(clock, self.epochs, settings.in_flight, attempts, supervisor)
+        self.dispatcher = Dispatcher(clock, self.epochs, settings.in_flight, attempts, supervisor, in_force)
         budget = Budget(settings.memory_bytes)
         listeners = MemoryListeners(writer.wake, lambda run_at: self._upkeep.tick_for(run_at))
         flows = FlowTable(
-            budget,
-            tenants,
-            self._channels.channel_of,
-            self._channels.lacks_handler,
-            lambda: self.pauses.trim_soon(),
+            budget, tenants, self._channels.channel_of, self._channels.lacks_handler, lambda: self.pauses.trim_soon()
         )
         self.memory = memory = WorkingSet(
             partitions, budget, self._agenda, self.dispatcher, flows, self._near_at, listeners
         )
-        self._lanes = Lanes(store, clock, writer, self.dispatcher, memory, self._agenda, partitions)
+        self._lanes = lanes = Lanes(store, clock, writer, self.dispatcher, memory, self._agenda, partitions)
         self._loader = Loader(
             store, clock, partitions, self._owned, memory, settings.lookahead_ms, settings.page_events
         )
@@ -131,24 +131,13 @@ class Engine:
         quotas = Quotas(tenants, clock, store.counts, notices)
         ids = make_ids if turns is None else turns.make_ids
         self._intake = intake = Intake(
-            clock, entropy, writer, memory, self.meter, partitions, quotas, store.row_maker, tracing, ids
+            clock, entropy, writer, memory, self.meter, partitions, quotas, store.row_maker, tracing, ids, in_force
         )
         self._outcomes = outcomes = Outcomes(
             clock, entropy, writer, memory, self._lanes, self.meter, intake, notices, supervisor
         )
         self._operations = operations = Operations(
-            store,
-            clock,
-            entropy,
-            tenants,
-            partitions,
-            memory,
-            intake,
-            writer,
-            self._lanes,
-            self.meter,
-            self.ask,
-            supervisor,
+            store, clock, entropy, tenants, partitions, memory, intake, writer, lanes, self.meter, self.ask, supervisor
         )
         self.adoption = Adoption(intake, operations.edits)
         leases = Leases(queues, writer, outcomes.flush)
@@ -157,8 +146,20 @@ class Engine:
         state = (store, clock, partitions, memory, self._lanes, self.dispatcher, writer, self.pauses, queues)
         explainer = Explainer(*state, operations.get)
         key_lister = KeyLister(store, partitions, self._lanes, memory, operations.seen)
-        parts = (operations, leases, self.observer, explainer, key_lister)
-        self._handlers = Handlers(*(each for part in parts for each in part.handlers()), complete=EngineRequest)
+        self.kills = kills = Kills(
+            in_force,
+            clock,
+            tenants,
+            self.epochs,
+            operations.edits,
+            self.meter,
+            self.ask,
+            supervisor,
+            searches=not turns,
+        )
+        parts = (leases, self.observer, explainer, kills, key_lister)
+        others = (each for part in parts for each in part.handlers())
+        self._handlers = Handlers(*kills.watching(operations.handlers()), *others, complete=EngineRequest)
         self._upkeep = Upkeep(
             store,
             clock,
@@ -249,6 +250,7 @@ class Engine:
             self.epochs.update(epochs)
             self._intake.count_from(sequence)
             self._own()
+            self.kills.search_again()
             taken.set_result(None)
 
         # Outcomes from the last time that this node owned the partitions are stored or refused before the first read.
@@ -337,6 +339,7 @@ class Engine:
         self._operations.close()
         self._agenda.stop()
         self.pauses.stop()
+        self.kills.stop()
         self._upkeep.stop()
         await self._channels.close_holding()
         # A broken engine stores no outcomes, so it waits for none.

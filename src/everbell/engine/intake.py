@@ -17,6 +17,7 @@ from everbell.core.event import Event, Record
 from everbell.core.ids import Slices, make_ids, partition_in
 from everbell.core.recurrence import detached
 from everbell.core.spec import Draft, event_of
+from everbell.engine.kills_in_force import KillsInForce
 from everbell.engine.meter import Meter
 from everbell.engine.partition import Partition
 from everbell.engine.quotas import Quotas
@@ -57,6 +58,7 @@ class Intake:
         row_maker: RowMaker | None,
         tracing: Tracing | None,
         make_ids: MakeIds = make_ids,
+        kills: KillsInForce | None = None,
     ) -> None:
         self._clock = clock
         self._nonces = entropy.nonces
@@ -68,6 +70,7 @@ class Intake:
         self._row_maker = row_maker
         self._tracing = tracing
         self._make_ids = make_ids
+        self._kills = KillsInForce() if kills is None else kills
         self._owned: Sequence[Partition] = ()
         self._sequence = 0
         self._sequence_max = 0
@@ -110,7 +113,7 @@ class Intake:
         row_maker = self._row_maker
         if row_maker is None or self.slices or self._tracing is not None:
             return False
-        if self._quotas.bind(rows.tenant) or not self._owns_all(rows):
+        if self._quotas.bind(rows.tenant) or self._kills.concern(rows.tenant) or not self._owns_all(rows):
             return False
         future: asyncio.Future[bool | StoreError] = asyncio.get_running_loop().create_future()
 

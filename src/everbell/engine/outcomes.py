@@ -180,6 +180,8 @@ class Outcomes:
     def _end(self, entry: Entry, judged: OccurrenceEnded, now: int) -> None:
         if judged.record.status == "expired":
             self._meter.count_expired(entry.flow)
+        elif judged.record.status == "cancelled":  # By a kill.
+            self._meter.count_cancelled(entry.event.tenant)
         event = entry.event
         self._meter.count_occurrences(event.course, judged.record.course)
         change = Finish(event, judged.record, now + entry.flow.tenant.retention_ms, judged.following)

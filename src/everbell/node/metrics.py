@@ -86,6 +86,8 @@ def render(engine: Engine, cluster: Cluster | None = None, more: Sequence[str] =
         "what",
         {what: paused[what] for what in get_args(What)},
     )
+    ended = sum(engine.kills.ended.values())
+    lines += metric("everbell_killed_events", "gauge", "Events that the kills in force have ended here.", ended)
     late_s = engine.overdue_ms() / 1_000
     lines += metric("everbell_oldest_overdue_seconds", "gauge", "How long the oldest due event has waited.", late_s)
     highest = max(engine.epochs.values(), default=0)

@@ -16,7 +16,8 @@ from everbell.api.authorizer import Authorizer
 from everbell.api.cluster import ClusterApi
 from everbell.api.facade import FacadeSetting
 from everbell.api.page import PageApi
-from everbell.cluster.follower import PolicyFollower
+from everbell.cluster.follower import OrderFollower, PolicyFollower
+from everbell.cluster.kills import ClusterKills
 from everbell.cluster.pauses import ClusterPauses, LoneDocuments
 from everbell.core import request as engine_request
 from everbell.core.access import AccessKey, Keyring, new_key
@@ -106,12 +107,13 @@ class KeysStage:
         self.keys = MemoryKeys()
         self.calls: list[str] = []
         """The calls that reached a port."""
-        alone = LoneDocuments(engine.pauses)
+        alone = LoneDocuments(OrderFollower(engine.pauses.follow, engine.kills.follow).follow)
         self._handlers = Handlers(
             MakeBackup.by(self._back_up),
             LookAtCluster.by(self._look),
             OrderCluster.by(self._order),
             *ClusterPauses(alone.documents, alone.write, clock).handlers(),
+            *ClusterKills(alone.documents, alone.write).handlers(),
             otherwise=engine.ask,
         )
         log = AuditLog(audit, "" if audit_file is None else str(audit_file), clock)

@@ -55,7 +55,7 @@ def target_of(route: Route, event: str = EVENT) -> str:
         "{file}": "app.js",
     }
     path = "/".join(named.get(segment, segment) for segment in route.path.split("/"))
-    return path + {"cancel_events": "?tag=none", "resume": "?what=tenant"}.get(route.name, "")
+    return path + {"cancel_events": "?tag=none", "resume": "?what=tenant", "lift": "?what=tenant"}.get(route.name, "")
 
 
 def declared(route: Route) -> set[int]:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from everbell.cluster.pauses import ClusterPauses, LoneDocuments, PauseFollower
+from everbell.cluster.follower import OrderFollower
+from everbell.cluster.pauses import ClusterPauses, LoneDocuments
 from everbell.core.cluster import Command, DropDocument, Policy, PutDocument, encode_command
 from everbell.core.pause import TENANT_PAUSES_MAX, Pause, Put, What, encode_pause
 from everbell.errors import Conflict, NotFound, OutcomeUnknown
@@ -40,9 +41,13 @@ def pause(what: What, name: str = "", *, tenant: str = "shop", at: int = 1_000, 
     return Pause(tenant, what, name, at, "me", **more)
 
 
+def follower_of(heard: Heard) -> OrderFollower:
+    return OrderFollower(heard.follow, lambda kills: None)
+
+
 def make() -> tuple[ClusterPauses, LoneDocuments, Heard, Clock]:
     heard, clock = Heard(), Clock()
-    documents = LoneDocuments(heard)  # type: ignore[arg-type]
+    documents = LoneDocuments(follower_of(heard).follow)
     return ClusterPauses(documents.documents, documents.write, clock), documents, heard, clock
 
 
@@ -100,7 +105,7 @@ def test_nodes_that_did_not_confirm_are_named() -> None:
         return (f"n{index}",)
 
     async def scene() -> None:
-        documents = LoneDocuments(Heard())  # type: ignore[arg-type]
+        documents = LoneDocuments(follower_of(Heard()).follow)
         pauses = ClusterPauses(documents.documents, documents.write, Clock(), unheard)
         assert (await pauses.put(pause("tenant"))).unheard == ("n1",)
 
@@ -124,7 +129,7 @@ def test_a_write_that_was_not_played_in_time_is_no_promise() -> None:
 
 def test_followers_hear_of_changes_only_and_of_unreadable_pauses(caplog: pytest.LogCaptureFixture) -> None:
     heard = Heard()
-    follower = PauseFollower(heard)  # type: ignore[arg-type]
+    follower = follower_of(heard)
     known = pause("queue", "mail")
     documents = {known.place: Policy(3, encode_pause(known)), "shop": Policy(4, b"{}")}
     follower.follow(documents)

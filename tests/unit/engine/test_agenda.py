@@ -14,7 +14,8 @@ from everbell.core.tenant import Tenant
 from everbell.engine import agenda
 from everbell.engine.account import Account
 from everbell.engine.agenda import SLICE, Agenda
-from everbell.engine.dispatcher import AttemptListeners, Dispatcher
+from everbell.engine.attempt_listeners import AttemptListeners
+from everbell.engine.dispatcher import Dispatcher
 from everbell.engine.entry import Entry, Phase, entry_of
 from everbell.engine.flow import Flow
 from everbell.engine.supervisor import Supervisor

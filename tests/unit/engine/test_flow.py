@@ -11,7 +11,8 @@ from everbell.clock import SystemClock
 from everbell.core.event import Event
 from everbell.core.tenant import Tenant
 from everbell.engine.account import Account, Budget
-from everbell.engine.dispatcher import AttemptListeners, Dispatcher
+from everbell.engine.attempt_listeners import AttemptListeners
+from everbell.engine.dispatcher import Dispatcher
 from everbell.engine.entry import entry_of
 from everbell.engine.flow import EVENT_OVERHEAD_BYTES, Flow, Skip
 from everbell.engine.supervisor import Supervisor

@@ -12,7 +12,8 @@ from everbell.core.tenant import Tenant, Tenants
 from everbell.engine import account as account_module
 from everbell.engine.account import Budget
 from everbell.engine.agenda import Agenda
-from everbell.engine.dispatcher import AttemptListeners, Dispatcher
+from everbell.engine.attempt_listeners import AttemptListeners
+from everbell.engine.dispatcher import Dispatcher
 from everbell.engine.entry import Entry, Phase
 from everbell.engine.flow import EVENT_OVERHEAD_BYTES
 from everbell.engine.flow_table import FlowTable

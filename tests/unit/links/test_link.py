@@ -23,6 +23,7 @@ from everbell.core.cluster.view import view_of
 from everbell.core.collector_report import CollectorReport
 from everbell.core.event import Event, Record, Repeat
 from everbell.core.health import Health
+from everbell.core.kill import Kill, KillCount, PutKilled
 from everbell.core.occurrence import occurrence_of
 from everbell.core.pause import Pause, Put
 from everbell.core.queue_view import QueuesView, QueueView, RecentAttempts, WorkerInfo
@@ -38,6 +39,7 @@ from everbell.core.target_view import TargetsView, TargetView
 from everbell.core.why import Why
 from everbell.engine.forecast import Forecast
 from everbell.engine.history import Gauges, Past, Sample
+from everbell.engine.kill_requests import CountKilled, DropKill, ListKills, PutKill
 from everbell.engine.replica_requests import (
     AskHolder,
     Beacon,
@@ -121,6 +123,7 @@ CLUSTER = view_of(Value(index=3, cluster="secret", partitions=(Placement(),) * 2
 KEY = AccessKey("n4wy6ylcmfrgg33", bytes(32), "shop", ("read", "work"), 1_000, "mailers", revoked_at=2_000)
 
 CONFLICT = Conflict("taken")
+KILL = Kill("shop", "tag", "nightly", 5, "nobody", "why")
 PAUSE = Pause("shop", "key", "k", 5, "nobody", "why", 7)
 PLACES = Allotment(1, 2, (2,), "rocksdb")
 PREPARED, _ = RocksdbRowMaker().make("shop", SimpleBatch([5, 7], ["queue:q"] * 2, [b"{}", b"1"]), PLACES, bytes(18), 3)
@@ -172,6 +175,10 @@ EXAMPLES: list[tuple[Request[Any], Any]] = [
     (Played(7), True),
     (PutPause(PAUSE), Put(PAUSE, True, ("n2",))),
     (DropPause("shop", "key", "k"), PAUSE),
+    (ListKills(), [KILL]),
+    (PutKill(KILL), PutKilled(KILL, True, ("n2",))),
+    (DropKill("shop", "tag", "nightly"), KILL),
+    (CountKilled("shop"), {KILL.place: KillCount(3, True)}),
     (UntilStopping(), None),
     (HoldCopies([COPY], True), ["held", "full", COPY]),
     (DropCopies([COPY]), None),

@@ -26,6 +26,7 @@ from everbell.links.wire import CODECS, NOTHING, Answer, RequestFrame, pack_erro
 from tests.unit.links.test_link import ENDED, EXAMPLES, SEEN
 
 NEWER = {
+    "count_killed",
     "queues",
     "targets",
     "past",

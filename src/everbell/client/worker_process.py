@@ -1,4 +1,4 @@
-"""A worker as a process, as `everbell worker`, `flask everbell worker` and `manage.py everbell_worker` run it.
+"""A worker as a process, as `everbell worker` runs it.
 
 A process with several children, or with `reload`, handles no events itself: see `worker_fleet`.
 """

@@ -224,7 +224,7 @@ class Everbell(AsyncClient, TaskMaker):
     def _health(self) -> Health:
         if self._engine is None:
             return Health("stopping")
-        broken = self._engine.broken or self._halted
+        broken = self._engine.broken or self._halted or self._engine.stalls.look()
         return Health("ready") if broken is None else Health("broken", str(broken))
 
 

@@ -14,6 +14,7 @@ from everbell.cluster.cluster import Cluster
 from everbell.cluster.settings import ClusterSettings
 from everbell.core.access import EVERY_TENANT, key_of
 from everbell.core.health import DiskHealth
+from everbell.core.process_report import ProcessReport
 from everbell.core.tenant import Tenants
 from everbell.engine.engine import Engine
 from everbell.entropy import SeededEntropy
@@ -22,12 +23,14 @@ from everbell.kafka.readers import Readers
 from everbell.logs.memory import SharedLog
 from everbell.node.metrics import render, render_disk
 from everbell.node.node import BROKEN_EXIT, CORRUPT_EXIT, HALTED_EXIT
+from everbell.node.process_reports import ProcessReports
 from everbell.node.settings import SETTINGS, load
 from everbell.stores.memory.store import MemoryStore
 from everbell.testing import VirtualClock, run_virtual
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
+PROCESSES = ProcessReports().metrics(ProcessReport())
 _NAME = re.compile(r"\beverbell_[a-z_]+")
 
 
@@ -38,7 +41,7 @@ def metrics() -> set[str]:
         entropy = SeededEntropy(1)
         engine = await Engine.start(MemoryStore(4), {}, Tenants(), clock, entropy, epochs={})
         cluster = await Cluster.start(SharedLog().handle(), engine, clock, entropy, ClusterSettings(), print)
-        text = render(engine, cluster, [*render_kafka(Readers()), *render_disk(DiskHealth(True, 1, 1))])
+        text = render(engine, cluster, [*render_kafka(Readers()), *render_disk(DiskHealth(True, 1, 1)), *PROCESSES])
         await cluster.stop(1)
         return text
 
@@ -61,7 +64,19 @@ def test_prometheus_sends_an_access_key_from_a_file_that_compose_mounts() -> Non
 
 
 @pytest.mark.parametrize(
-    "name", ["Stalled", "LeaseLost", "DiskLow", "QueueWithoutWorker", "QueueLate", "Late", "DeadEvents"]
+    "name",
+    [
+        "Stalled",
+        "NothingStarts",
+        "LoopBlocked",
+        "LeaseLost",
+        "DiskLow",
+        "QueueWithoutWorker",
+        "QueueLate",
+        "Late",
+        "DeadEvents",
+        "Unauthorized",
+    ],
 )
 def test_there_is_an_alert_for_every_way_to_fail_silently(name: str) -> None:
     assert f"alert: Everbell{name}\n" in (DEPLOY / "alerts.yaml").read_text()

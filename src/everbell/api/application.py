@@ -133,6 +133,8 @@ class Api:
             for route in () if resource is None else resource.routes:
                 routes.setdefault((route.method, route.path), route)
         self.routes = tuple(routes.values())
+        self.unauthorized = 0
+        """The number of requests without a valid access key."""
         self._authorizer = authorizer or Authorizer()
         self._audit = audit or AuditLog("off", "", clock)
         self._patterns = [
@@ -183,6 +185,7 @@ class Api:
         self, refused: Forbidden | Unauthorized, route: Route, request: HttpRequest, parameters: tuple[str, ...]
     ) -> None:
         request.who = refused.who if isinstance(refused, Forbidden) else STRANGER
+        self.unauthorized += refused.status == 401
         if self._audit.covers(route):
             self._audit.note(route, request, parameters, refused.status)
 

@@ -99,6 +99,11 @@ class Agenda:
         """Call back after the next slice has rung, and only once for each `waiting` object."""
         self._waiting[waiting] = callback
 
+    @property
+    def first_at(self) -> int:
+        """When the next entry rings; in the past while due entries wait for their slice."""
+        return self._times[0] if self._times else NEVER
+
     def stop(self) -> None:
         """Stop ringing."""
         self._stopped = True

@@ -58,6 +58,8 @@ class Dispatcher:
         self.epochs = epochs
         self.supervisor = supervisor
         self.in_flight = 0
+        self.turns = 0
+        """The number of turns of tenants so far: it grows while events start."""
         self.on_settled, self._on_expired, self._on_unfit, self._on_given_back, self._on_started, self._recall = (
             listeners[:6]
         )
@@ -296,6 +298,12 @@ class Dispatcher:
         """How many further attempts the tenant may have in flight."""
         return min((SHARE * self._slots_free - account.in_flight + SHARE) // (SHARE + 1), self._slots_free)
 
+    def could_start(self, flow: Flow) -> bool:
+        """Whether nothing but this dispatcher keeps the first event of the flow from starting."""
+        if not flow.ready or flow.in_flight >= flow.cap or self._stopped or self.slots_for(flow.account) <= 0:
+            return False
+        return self._clock.elapsed_ms() < self._lease_until_ms
+
     def _pump_soon(self) -> None:
         if not self._pumping:
             self._pumping = True
@@ -318,6 +326,7 @@ class Dispatcher:
 
     def _turn(self, account: Account, slots: int) -> int:
         """Run one turn of one tenant, with this many slots. Returns the number of entries that it used up."""
+        self.turns += 1
         flows = account.ring
         flow = flows.popleft()
         batch = self._take(flow, slots)

@@ -51,6 +51,7 @@ from everbell.engine.quotas import Quotas
 from everbell.engine.request_routes import EngineRequest
 from everbell.engine.settings import EngineSettings
 from everbell.engine.silent_attempts import SilentAttempts
+from everbell.engine.stall_watch import StallWatch
 from everbell.engine.supervisor import Supervisor
 from everbell.engine.turns import Turns, postpone
 from everbell.engine.upkeep import Upkeep
@@ -140,7 +141,6 @@ class Engine:
             store, clock, entropy, tenants, partitions, memory, intake, writer, lanes, self.meter, self.ask, supervisor
         )
         self.adoption = Adoption(intake, operations.edits)
-        leases = Leases(queues, writer, outcomes.flush)
         self.pauses = Pauses(clock, memory, self._lanes, self.dispatcher, queues, supervisor, settings.handler_check_s)
         self.observer = Observer(store, clock, memory, queues, self.pauses, self.meter, notices)
         state = (store, clock, partitions, memory, self._lanes, self.dispatcher, writer, self.pauses, queues)
@@ -157,9 +157,10 @@ class Engine:
             supervisor,
             searches=not turns,
         )
-        parts = (leases, self.observer, explainer, kills, key_lister)
+        parts = (Leases(queues, writer, outcomes.flush), self.observer, explainer, kills, key_lister)
         others = (each for part in parts for each in part.handlers())
         self._handlers = Handlers(*kills.watching(operations.handlers()), *others, complete=EngineRequest)
+        self.stalls = StallWatch(clock, self._agenda, self.dispatcher, memory, self._loader, writer)
         self._upkeep = Upkeep(
             store,
             clock,
@@ -171,6 +172,7 @@ class Engine:
             self.pauses,
             self.observer,
             SilentAttempts(clock, self.dispatcher, memory.entries.values()),
+            self.stalls,
             supervisor,
             settings.lookahead_ms,
             settings.watch_clock_s,

@@ -31,6 +31,7 @@ from everbell.core.cluster.view import ClusterView
 from everbell.core.collector_report import CollectorReport
 from everbell.core.health import Health
 from everbell.core.pause import Pause, Put, What
+from everbell.core.process_report import ProcessReport
 from everbell.core.reader_report import ReaderReport
 from everbell.core.retry import Outcome
 from everbell.core.simple_batch import SimpleBatch
@@ -379,6 +380,14 @@ class ReportCollecting(NodeRequest[None], frozen=True):
     tag = "outbox_report"
     outbox: int
     report: CollectorReport
+
+
+class ReportProcess(NodeRequest[None], frozen=True):
+    """A gateway reports its own counts."""
+
+    tag = "process_report"
+    gateway: int
+    report: ProcessReport
 
 
 class CountTags(NodeRequest[None], frozen=True):

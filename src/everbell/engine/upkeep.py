@@ -11,6 +11,7 @@ from everbell.engine.observer import Observer
 from everbell.engine.ordering import Lanes
 from everbell.engine.pauses import Pauses
 from everbell.engine.silent_attempts import SilentAttempts
+from everbell.engine.stall_watch import StallWatch
 from everbell.engine.supervisor import Supervisor
 from everbell.engine.working_set import WorkingSet
 from everbell.engine.writer import StoreWriter
@@ -37,6 +38,7 @@ class Upkeep:
         pauses: Pauses,
         observer: Observer,
         silent_attempts: SilentAttempts,
+        stalls: StallWatch,
         supervisor: Supervisor,
         lookahead_ms: int,
         watch_clock_s: float,
@@ -51,6 +53,7 @@ class Upkeep:
         self._pauses = pauses
         self._observer = observer
         self._silent_attempts = silent_attempts
+        self._stalls = stalls
         self._supervisor = supervisor
         self._lookahead_ms = lookahead_ms
         self._watch_clock_s = watch_clock_s
@@ -68,6 +71,7 @@ class Upkeep:
         self._writer.wake()
         self._pauses.refresh()
         self._silent_attempts.check()
+        self._stalls.look()
         now = self._clock.now()
         is_orphaned = self._lanes.resume_orphaned()
         if self._intake.needs_sequences and self._intake.is_owner:

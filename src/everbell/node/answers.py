@@ -20,12 +20,14 @@ from everbell.engine.requests import (
     PutKey,
     PutTenantPolicy,
     ReportCollecting,
+    ReportProcess,
     ReportReading,
     RevokeKey,
     UntilStopping,
 )
 from everbell.kafka.readers import Readers
 from everbell.links.port import ChangingKeys, ChangingPolicies
+from everbell.node.process_reports import ProcessReports
 from everbell.node.tag_counts import TagCounts
 
 # How long a gateway waits for a change of keys or policies before it asks again.
@@ -54,6 +56,7 @@ class NodeAnswers:
         self._readers = readers
         self._collected = collected
         self.tags = TagCounts()
+        self.processes = ProcessReports()
         self.handlers = Handlers(
             MakeBackup.by(lambda request: backup()),
             GetMetrics.by(self._get_metrics),
@@ -68,6 +71,7 @@ class NodeAnswers:
             UntilStopping.by(self._until_stopping),
             ReportReading.by(self._report_reading),
             ReportCollecting.by(self._report_collecting),
+            ReportProcess.by(self._report_process),
             CountTags.by(self._count_tags),
             complete=NodeRequest,
             otherwise=ask,
@@ -90,6 +94,9 @@ class NodeAnswers:
     async def _report_collecting(self, request: ReportCollecting) -> None:
         assert self._collected is not None, "only gateways that collect an outbox report"
         self._collected(request.outbox, request.report)
+
+    async def _report_process(self, request: ReportProcess) -> None:
+        self.processes.add(request.gateway, request.report)
 
     async def _count_tags(self, request: CountTags) -> None:
         self.tags.add(request.tags)

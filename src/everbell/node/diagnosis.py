@@ -1,6 +1,7 @@
 """The health of a node: each part is checked, and the worst part is the node's state.
 
-Rules. Only a broken store makes `/healthz` fail, because only then a restart helps. An unavailable store, or a lost
+Rules. Only a broken store, or an engine that starts no due event though it could, makes `/healthz` fail, because only
+then a restart helps. An unavailable store, or a lost
 place in the cluster, makes a node unready, because it would refuse every request. A full disk or a long backlog is
 reported, but the node stays ready, because workers must still report their results. Health needs no access key, so it
 names no tenants or targets, and secrets are removed from the messages of drivers.
@@ -56,6 +57,8 @@ def diagnose(
         return Health("starting", cluster.reason, *parts)
     if not cluster.ok:
         return Health("away", cluster.reason, *parts)
+    if (stall := engine.stalls.look()) is not None:
+        return Health("broken", stall, *parts)
     return Health("ready", None, *parts)
 
 

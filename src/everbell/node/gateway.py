@@ -8,7 +8,9 @@ import asyncio
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 import uvloop
@@ -22,8 +24,9 @@ from everbell.api.page import PageApi
 from everbell.clock import SystemClock
 from everbell.cluster.follower import PolicyFollower
 from everbell.core.health import Health
+from everbell.core.process_report import ProcessReport
 from everbell.core.tenant import Tenants
-from everbell.engine.requests import GetHealth, GetMetrics
+from everbell.engine.requests import GetHealth, GetMetrics, ReportProcess
 from everbell.entropy import SystemEntropy
 from everbell.errors import EverbellError
 from everbell.http.accept_balancer import ConnectionCounts, OwnCount
@@ -36,6 +39,7 @@ from everbell.links.remote_engine import GatewayEngine
 from everbell.log_lines import set_up_logging
 from everbell.node.file_limits import gateway_shares, raise_file_limit
 from everbell.node.gateway_fleet import GatewayPlan, share_of
+from everbell.node.loop_watch import LoopWatch
 from everbell.node.process import collect_rarely
 from everbell.node.tls import renew_certificate, server_tls
 
@@ -51,11 +55,13 @@ class Gateway:
         self._plan = plan
         self._health = Health("starting")
         self._metrics = ""
+        self._watch = LoopWatch(SystemClock())
 
     async def run(self) -> None:
         """Serve until a signal stops this process, or until the engine ends."""
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
+        self._watch.start()
         loop.add_signal_handler(signal.SIGTERM, stop.set)
         loop.add_signal_handler(signal.SIGINT, lambda: None)  # The engine's process stops its gateways.
         _, link = await loop.connect_accepted_socket(LinkClient, socket.socket(fileno=self._plan.link))
@@ -109,7 +115,8 @@ class Gateway:
             await server.start(listener, tls)
         else:
             server.share(listener, OwnCount(ConnectionCounts(plan.counts, plan.gateways), plan.number), tls)
-        following = [asyncio.create_task(work) for work in (self._keep_looking(link), keys.follow(), policies.follow())]
+        looking = self._keep_looking(link, partial(self._report, api))
+        following = [asyncio.create_task(work) for work in (looking, keys.follow(), policies.follow())]
         readings = [
             asyncio.create_task(work(engine, tenants, stop)) for work in (self._read_topics, self._collect_outboxes)
         ]
@@ -142,11 +149,17 @@ class Gateway:
             kafka = frozenset(plan.kafka.clusters)
             await GatewayCollecting(engine, outboxes, tenants, SystemClock(), kafka).run(stop)
 
-    async def _keep_looking(self, link: LinkClient) -> None:
+    def _report(self, api: Api) -> ReportProcess:
+        watch = self._watch
+        return ReportProcess(self._plan.number, ProcessReport(api.unauthorized, watch.blocks, watch.blocked_ms))
+
+    async def _keep_looking(self, link: LinkClient, report: Callable[[], ReportProcess]) -> None:
+        """Report this process's own counts, and follow the health and metrics of the engine."""
         while not link.lost.done():
             await asyncio.sleep(_LOOK_S)
             silent = asyncio.get_running_loop().call_later(_ANSWER_S, self._miss_engine)
             with suppress(EverbellError):  # The engine logs the error, and the last health and metrics stay valid.
+                await link.ask(report())
                 await self._look(link)
             silent.cancel()
 

@@ -90,6 +90,9 @@ def render(engine: Engine, cluster: Cluster | None = None, more: Sequence[str] =
     lines += metric("everbell_killed_events", "gauge", "Events that the kills in force have ended here.", ended)
     late_s = engine.overdue_ms() / 1_000
     lines += metric("everbell_oldest_overdue_seconds", "gauge", "How long the oldest due event has waited.", late_s)
+    stalled = engine.stalls.look() is not None
+    help_text = "Whether events are due and could start, but none has started for ten seconds."
+    lines += metric("everbell_stalled", "gauge", help_text, stalled)
     highest = max(engine.epochs.values(), default=0)
     lines += metric("everbell_epoch", "gauge", "The highest epoch of the partitions that are owned here.", highest)
     lines += render_attempts(engine)

@@ -32,6 +32,7 @@ from everbell.cluster.members import ClusterMembers
 from everbell.cluster.policies import ClusterPolicies
 from everbell.cluster.tls import peer_tls, renew_peer_tls
 from everbell.core.health import Health
+from everbell.core.process_report import ProcessReport
 from everbell.core.request import Ask
 from everbell.core.time import format_instant
 from everbell.engine.engine import Engine
@@ -48,6 +49,7 @@ from everbell.node.diagnosis import diagnose, disk_health
 from everbell.node.file_limits import node_shares, raise_file_limit
 from everbell.node.first_key import ensure_operator, refuse_strangers
 from everbell.node.gateway_fleet import Gateways, share_of
+from everbell.node.loop_watch import LoopWatch
 from everbell.node.metrics import render, render_disk
 from everbell.node.settings import ONE_PROCESS, Settings
 from everbell.node.tenant_tables import SettingsError
@@ -97,6 +99,8 @@ class Node:
         self._engine: Engine | None = None
         self._cluster: Cluster | None = None
         self._answers: NodeAnswers | None = None
+        self._api: Api | None = None
+        self._loop_watch = LoopWatch(self._clock)
         self._halted: BaseException | None = None
         self._stopping = False
         self._stop = asyncio.Event()
@@ -112,6 +116,7 @@ class Node:
         self._meeting = meeting_of(settings)
         await refuse_strangers(settings, self._log, self._clock)
         self._watch_signals()
+        self._loop_watch.start()
         pool = HttpPool(
             guard=Guard(settings.allow_targets),
             connections_per_host_max=_CONNECTIONS_PER_HOST,
@@ -235,7 +240,7 @@ class Node:
     ) -> HttpServer:
         settings = self._settings
         audit = AuditLog(settings.audit, settings.audit_file, self._clock)
-        api = Api(
+        api = self._api = Api(
             answers.ask,
             self._settings.tenants,
             self._clock,
@@ -277,6 +282,8 @@ class Node:
     def _forget_gateway(self, number: int) -> None:
         if self._kafka is not None:
             self._kafka.readers.forget(number)
+        if self._answers is not None:
+            self._answers.processes.forget(number)
         if self._outbox is not None:
             self._outbox.forget(share_of(number, self._settings.gateways, len(self._settings.outboxes)))
 
@@ -300,7 +307,10 @@ class Node:
         more = render_disk(disk_health(self._settings.store, self._settings.reserve_disk_bytes))
         more += [] if self._kafka is None else self._kafka.metrics()
         more += [] if self._outbox is None else self._outbox.metrics()
-        more += [] if self._answers is None else self._answers.tags.metrics()
+        if self._answers is not None:
+            watch, unauthorized = self._loop_watch, 0 if self._api is None else self._api.unauthorized
+            report = ProcessReport(unauthorized, watch.blocks, watch.blocked_ms)
+            more += self._answers.tags.metrics() + self._answers.processes.metrics(report)
         return "" if self._engine is None else render(self._engine, self._cluster, more)
 
     def _watch_signals(self) -> None:

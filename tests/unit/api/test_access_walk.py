@@ -66,7 +66,7 @@ async def furnished(stage: KeysStage) -> str:
 
 async def refused(stage: KeysStage, route: Route, target: str, key: str | None, status: int) -> bytes:
     """Send a request that is refused and has no effect; returns the body of the answer."""
-    said = b""
+    said, before = b"", stage.api.unauthorized
     for method in methods_of(route):
         answer = await stage.call(method, target, b"{}", key, content_type="application/json")
         assert answer.status == status, (route.name, method, answer.status, answer.body)
@@ -76,6 +76,7 @@ async def refused(stage: KeysStage, route: Route, target: str, key: str | None, 
         for secret in (SECRET, EVENT, ABSENT, "evk_" if key is None else key.rpartition("_")[2]):
             assert secret.encode() not in answer.body.replace("evk_…".encode(), b""), route.name
         said = answer.body
+    assert stage.api.unauthorized - before == (len(methods_of(route)) if status == 401 else 0)
     return said
 
 

@@ -26,6 +26,7 @@ from everbell.core.health import Health
 from everbell.core.kill import Kill, KillCount, PutKilled
 from everbell.core.occurrence import occurrence_of
 from everbell.core.pause import Pause, Put
+from everbell.core.process_report import ProcessReport
 from everbell.core.queue_view import QueuesView, QueueView, RecentAttempts, WorkerInfo
 from everbell.core.reader_report import ReaderReport
 from everbell.core.replicas.copies import Copy, Stamp
@@ -88,6 +89,7 @@ from everbell.engine.requests import (
     RedriveMatching,
     Replace,
     ReportCollecting,
+    ReportProcess,
     ReportReading,
     RevokeKey,
     Ring,
@@ -192,6 +194,7 @@ EXAMPLES: list[tuple[Request[Any], Any]] = [
     (ForecastHeld(None, 60_000, 3, ["a"]), Forecast(60_000, 60_000, [1, 0, 2], 1, 5, None)),
     (ReportReading(1, ReaderReport(3, 4, 2, 1, {"orders": 7}, "away", True)), None),
     (CountTags({"call": 2}), None),
+    (ReportProcess(1, ProcessReport(3, 4, 5)), None),
     (ReportCollecting(1, CollectorReport(3, 4, 2, 1, True, 7, 9, "away", True)), None),
 ]
 """A request of every kind, and an answer."""

@@ -6,11 +6,14 @@ import asyncio
 from typing import Any
 
 from everbell.core.health import Health
+from everbell.core.process_report import ProcessReport
 from everbell.core.request import Request
-from everbell.engine.requests import GetHealth
+from everbell.engine.requests import GetHealth, ReportProcess
 from everbell.errors import EverbellError
 from everbell.node.gateway import Gateway
 from everbell.testing import VirtualClock, run_virtual
+
+REPORT = ReportProcess(0, ProcessReport(unauthorized=3))
 
 
 class Link:
@@ -20,6 +23,7 @@ class Link:
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.mood = "well"
         self.asked = 0
+        self.reports: list[ProcessReport] = []
         self._well = asyncio.Event()
 
     async def ask(self, request: Request[Any], /) -> Any:
@@ -28,6 +32,8 @@ class Link:
             raise EverbellError("health failed")
         if self.mood == "silent":
             await self._well.wait()
+        if isinstance(request, ReportProcess):
+            self.reports.append(request.report)
         return Health("ready") if isinstance(request, GetHealth) else "up 1\n"
 
     def wake(self) -> None:
@@ -43,9 +49,10 @@ def test_a_gateway_is_not_ready_while_its_engine_is_silent() -> None:
     async def main(clock: VirtualClock) -> None:
         link: Any = Link()
         gateway = Gateway(None)  # type: ignore[arg-type]
-        looking = asyncio.create_task(gateway._keep_looking(link))
+        looking = asyncio.create_task(gateway._keep_looking(link, lambda: REPORT))
         await asyncio.sleep(5)
         assert state_of(gateway) == "ready"
+        assert REPORT.report in link.reports
         link.mood = "silent"
         await asyncio.sleep(10)
         assert state_of(gateway) == "away"
@@ -66,7 +73,7 @@ def test_a_question_that_failed_is_asked_again() -> None:
         link: Any = Link()
         link.mood = "failing"
         gateway = Gateway(None)  # type: ignore[arg-type]
-        looking = asyncio.create_task(gateway._keep_looking(link))
+        looking = asyncio.create_task(gateway._keep_looking(link, lambda: REPORT))
         await asyncio.sleep(5)
         link.mood = "well"
         await asyncio.sleep(5)

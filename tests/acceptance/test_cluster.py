@@ -211,6 +211,33 @@ def _walk(machine: Machine, others: list[Machine], receiver: Receiver, name: str
         other.until_status(own, "delivered")
 
 
+def test_a_tenant_can_spread_its_events_over_all_nodes(fleet: Fleet) -> None:
+    """One node accepts everything; each node delivers within a tenth of its share."""
+    with Receiver(8) as receiver:
+        fleet.grow("n1", "n2", "n3")
+        fleet.until_balanced("n1", "n2", "n3")
+        busy = fleet.nodes["n1"]
+        # The log names the owners; a little later, the owners run their partitions.
+        until(lambda: sum(map(_running, fleet.nodes.values())) == 256, "all partitions run")
+        assert busy.call("PUT", "/v1/tenants/shop", {"placement": "spread"}).status == 200
+        for _ in range(10):
+            busy.schedule_many([{"to": receiver.url("/ok"), "in": 0} for _ in range(90)])
+        until(lambda: len(receiver.received) >= EVENTS, lambda: f"{len(receiver.received)} of {EVENTS} delivered")
+        delivered = until(
+            lambda: _counted([node.metric("delivered_total") for node in fleet.nodes.values()]), "all counted"
+        )
+        assert all(abs(count - EVENTS / 3) <= EVENTS / 30 for count in delivered), delivered
+
+
+def _running(machine: Machine) -> int:
+    return int(machine.call("GET", "/healthz").json["cluster"]["partitions"])
+
+
+def _counted(delivered: list[int]) -> list[int]:
+    """The counts, if they add up to all events."""
+    return delivered if sum(delivered) == EVENTS else []
+
+
 def test_a_worker_gets_the_due_events_of_all_nodes_from_any_node(fleet: Fleet) -> None:
     fleet.grow("n1", "n2", "n3")
     fleet.until_balanced("n1", "n2", "n3")

@@ -1,21 +1,23 @@
 """Any node answers any request: it asks the owner of the partition of the event or key.
 
-Events without a key or a client's id stay on this node. The others go to the owners of their partitions. When a
-partition moves meanwhile, the old owner refuses the request with `NotOwner` and does nothing; then the router asks the
+Events without a key or a client's id stay on this node, unless their tenant spreads them over all owners. The others go
+to the owners of their partitions. When a partition moves meanwhile, the old owner refuses the request with `NotOwner` and does nothing; then the router asks the
 new owner. It retries for as long as a hand-over may take.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
+from itertools import repeat
 from typing import TypeVar
 
 from everbell.clock import Clock
 from everbell.cluster.node import ClusterNode
 from everbell.cluster.port import Peers
 from everbell.cluster.router_leases import LeaseRouter
+from everbell.cluster.spreading import Spreading
 from everbell.core.allotment import Allotment
 from everbell.core.batch_item import BatchItem, ItemResult
 from everbell.core.cluster import Member, Value, slices_of
@@ -52,6 +54,7 @@ class Router:
         self._engine = engine
         self._peers = peers
         self._turn = 0
+        self._spreading = Spreading()
         self._older: set[str] = set()  # The nodes that cannot explain events.
         self._handlers = Handlers(
             Schedule.by(self._schedule),
@@ -130,24 +133,29 @@ class Router:
         results: dict[int, A | EverbellError] = {}
         left = list(range(count))
         until_s = _now_s() + MOVE_S
+        spreads = self._engine.tenants.policy(tenant).placement == "spread"
         while True:
-            by_owner = self._by_owner(tenant, left, await names(left))
+            by_owner = self._by_owner(tenant, left, await names(left), spreads=spreads)
             asked = (self._ask_owner(owner, request(places), len(places)) for owner, places in by_owner.items())
             for places, answers in zip(by_owner.values(), await asyncio.gather(*asked), strict=True):
                 results.update(zip(places, answers, strict=True))
             left = [place for place in left if isinstance(results[place], NotOwner)]
             if not left or _now_s() >= until_s:
                 return [results[place] for place in range(count)]
+            # Events without a name that another node could not take stay here, and need not wait for that node.
+            spreads = False
             await self._node.player.changed(_LOOK_S)
 
-    def _by_owner(self, tenant: str, places: list[int], names: list[str | int | None]) -> dict[str, list[int]]:
+    def _by_owner(
+        self, tenant: str, places: list[int], names: list[str | int | None], *, spreads: bool
+    ) -> dict[str, list[int]]:
         value = self._node.value
         slices = slices_of(value.strategy)
-        default = self._default_owner(value, slices.get(tenant))
+        unnamed = self._owners_of_unnamed(value, slices.get(tenant), spreads=spreads)
         found: dict[str, list[int]] = {}
         for place, name in zip(places, names, strict=True):
             partition = partition_in(slices, tenant, name, len(value.partitions)) if isinstance(name, str) else name
-            found.setdefault(default if partition is None else _owner(value, partition), []).append(place)
+            found.setdefault(next(unnamed) if partition is None else _owner(value, partition), []).append(place)
         return found
 
     async def _ask_owner(self, owner: str, request: Request[Sequence[A]], count: int) -> Sequence[A | EverbellError]:
@@ -249,17 +257,19 @@ class Router:
     def _is_alone(self, value: Value) -> bool:
         return len(value.members) == 1 and self._node.me in value.members
 
-    def _default_owner(self, value: Value, slice: tuple[int, int] | None) -> str:
-        """The node for events without a name: this one, unless it owns no partition (of the slice)."""
+    def _owners_of_unnamed(self, value: Value, slice: tuple[int, int] | None, *, spreads: bool) -> Iterator[str]:
+        """The nodes for events without a name: this one, unless the tenant spreads its events or this node owns no
+        partition (of the slice).
+        """
         me = self._node.me
         parts = value.partitions if slice is None else value.partitions[slice[0] : slice[0] + slice[1]]
+        if spreads:
+            return self._spreading.owners(parts)
         if any(part.owner == me and not part.to for part in parts):
-            return me
+            return repeat(me)
         owners = sorted({part.owner for part in parts if part.owner and not part.to})
-        if not owners:
-            return ""
         self._turn += 1
-        return owners[self._turn % len(owners)]
+        return repeat(owners[self._turn % len(owners)] if owners else "")
 
 
 def _name_of(draft: Draft | None) -> str | None:

@@ -69,6 +69,7 @@ class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
     past_grace: Duration = "10s"
     consistency: Annotated[str, Meta(description=", ".join(CONSISTENCIES))] = "strict"
     identity: Literal["id", "key+at+id"] = "id"
+    placement: Literal["local", "spread"] = "local"
     durability: Literal["store", "replicas"] = "store"
     replicas: ReplicasSpec = ReplicasSpec()
     payloads: Payloads = "shown"
@@ -114,6 +115,7 @@ def tenant_of(name: str, spec: TenantSpec) -> Tenant:
         past=spec.past,
         past_grace_ms=parse_duration(spec.past_grace, "past_grace"),
         identity=spec.identity,
+        placement=spec.placement,
         durability=spec.durability,
         replicas=replication_of(spec.replicas),
         payloads=spec.payloads,
@@ -175,6 +177,7 @@ def spec_of(tenant: Tenant) -> TenantSpec:
         past=tenant.past,
         past_grace=format_duration(tenant.past_grace_ms),
         identity=tenant.identity,
+        placement=tenant.placement,
         durability=tenant.durability,
         replicas=replicas_spec_of(tenant.replicas),
         payloads=tenant.payloads,

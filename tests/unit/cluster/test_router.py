@@ -14,6 +14,7 @@ from everbell.core.cluster import Drain, Group, Percentage, SetStrategy
 from everbell.core.event import Event
 from everbell.core.ids import partition_of
 from everbell.core.queue_view import WorkerInfo
+from everbell.core.tenant import Tenant
 from everbell.engine.requests import (
     Amend,
     ApplyItems,
@@ -63,6 +64,33 @@ def test_events_without_a_name_stay_on_this_node() -> None:
             assert (await stored(town, await scheduled(town, one))).partition in one.owned
         assert one.peers.asked == []
         assert one.router.forwarded == two.router.forwarded == 0
+
+    in_town(scene)
+
+
+def test_events_of_a_tenant_that_spreads_them_go_to_all_owners_in_turn() -> None:
+    async def scene(town: Town) -> None:
+        one, two, three = await town.grow("n1", "n2", "n3")
+        one.engine.tenants.override("shop", Tenant("shop", placement="spread"))
+        for _ in range(PARTITIONS):
+            await scheduled(town, one)
+        batch = [town.draft(str(number), HOUR) for number in range(PARTITIONS)]
+        assert all(isinstance(result, Seen) for result in await schedule_seen(one.ask, "shop", batch))
+        for node in (one, two, three):
+            assert node.engine.meter.tallies.of("shop").counts[SCHEDULED] == 2 * len(node.owned)
+
+    in_town(scene)
+
+
+def test_events_to_spread_stay_here_while_another_owner_cannot_be_reached() -> None:
+    async def scene(town: Town) -> None:
+        one, _ = await town.grow("n1", "n2")
+        one.engine.tenants.override("shop", Tenant("shop", placement="spread"))
+        one.peers.cut.add("n2")
+        began_at = town.clock.now()
+        for _ in range(4):
+            assert (await stored(town, await scheduled(town, one))).partition in one.owned
+        assert town.clock.now() - began_at < 1_000
 
     in_town(scene)
 

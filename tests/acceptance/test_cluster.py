@@ -121,6 +121,21 @@ def test_a_drained_node_stays_drained_until_its_process_ends(fleet: Fleet) -> No
     fleet.until_balanced("n1", "n2")
 
 
+def test_a_dead_node_is_forgotten_when_its_last_event_has_ended(fleet: Fleet) -> None:
+    with Receiver(9) as receiver:
+        fleet.grow("n1", "n2", "n3")
+        fleet.until_balanced("n1", "n2", "n3")
+        until(lambda: _running(fleet.nodes["n2"]) > 0, "n2 runs its partitions")
+        left = fleet.nodes["n2"].schedule(receiver.url("/ok"), **{"in": "1h"})
+        fleet.kill("n2")
+        fleet.nodes.pop("n2")
+        fleet.until(lambda view: {each["dead"] for each in view["stand_ins"]} == {"n2"}, "others stand in for n2")
+        assert fleet.nodes["n1"].call("POST", f"/v1/tenants/shop/events/{left}/deliver").status == 200
+        view = fleet.until(lambda view: not view["stand_ins"], "n2 is forgotten")
+        assert [each["what"] for each in view["transitions"] if each["kind"] == "forget"] == ["n2"]
+        assert "the last of its events has ended" in fleet.nodes["n1"].log + fleet.nodes["n3"].log
+
+
 def _shares(view: dict[str, Any]) -> dict[str, int]:
     return {member["name"]: member.get("partitions", 0) for member in view["members"] if member["state"] != "joining"}
 

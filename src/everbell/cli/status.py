@@ -1,4 +1,4 @@
-"""`everbell status`, `drain` and `undrain`: a node's health, and the cluster as it sees it."""
+"""`everbell status`, `drain`, `undrain` and `cluster forget`: a node's health, and the cluster as it sees it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ A node that is stopped with SIGTERM drains by itself. A drain ends with the proc
 share again."""
 
 _FORGET_NOTES = """\
-The nodes that stand in for it keep its partitions for good. Use this for a node that certainly does not return.
+The nodes that stand in for it keep its partitions for good. Without this command, the cluster forgets a dead node
+when the last event that it left behind has ended, or after `--forget-after`.
 
 examples:
-  everbell forget n3
+  everbell cluster forget n3
 """
 
 _NODE = argument("node", metavar="NODE", help="the name of the node")
@@ -93,10 +94,11 @@ def _undrain(args: argparse.Namespace) -> int:
 
 
 @command(
-    "forget",
+    "cluster",
     "declare that a dead node does not come back",
     "Forget a dead node.",
     _FORGET_NOTES,
+    argument("action", choices=("forget",), help="what to do"),
     _NODE,
     add_server_options,
 )

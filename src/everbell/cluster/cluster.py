@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everbell.clock import Clock
+from everbell.cluster.depletion import Depletion
 from everbell.cluster.handshake import key_of
 from everbell.cluster.kills import ClusterKills
 from everbell.cluster.members import ClusterMembers
@@ -73,6 +74,7 @@ class Cluster:
         node: ClusterNode,
         peers: TcpPeers,
         store_watch: StoreWatch,
+        depletion: Depletion,
         server: asyncio.Server | None,
         router: Router,
         replicas: Replicas | None,
@@ -93,6 +95,7 @@ class Cluster:
         self._engine = engine
         self._peers = peers
         self._store_watch = store_watch
+        self._depletion = depletion
         self._server = server
 
     @classmethod
@@ -157,7 +160,9 @@ class Cluster:
             await server.start_serving()
         store_watch = StoreWatch(node, engine, peers, clock, on_halt)
         store_watch.start()
-        cluster = cls(log, engine, clock, node, peers, store_watch, server, router, replicas)
+        depletion = Depletion(node, engine.store, clock, on_halt)
+        depletion.start()
+        cluster = cls(log, engine, clock, node, peers, store_watch, depletion, server, router, replicas)
         if replicas is not None:
             replicas.begin()
         try:
@@ -229,6 +234,7 @@ class Cluster:
 
     async def _close(self) -> None:
         await self._store_watch.stop()
+        await self._depletion.stop()
         await self.node.abandon()
         self._peers.close()
         if self._server is not None:

@@ -1,8 +1,8 @@
 """Any node answers any request: it asks the owner of the partition of the event or key.
 
 Events without a key or a client's id stay on this node, unless their tenant spreads them over all owners. The others go
-to the owners of their partitions. When a partition moves meanwhile, the old owner refuses the request with `NotOwner` and does nothing; then the router asks the
-new owner. It retries for as long as a hand-over may take.
+to the owners of their partitions. When a partition moves meanwhile, the old owner refuses the request with `NotOwner`
+and does nothing; then the router asks the new owner. It retries for as long as a hand-over may take.
 """
 
 from __future__ import annotations

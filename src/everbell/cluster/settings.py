@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from everbell.core.time import DAY_MS
+
 
 class ClusterSettings(Struct, frozen=True):
     """Names, times and sizes. All nodes of a cluster should have the same lease time."""
@@ -20,6 +22,8 @@ class ClusterSettings(Struct, frozen=True):
     """How long the hand-over of a partition waits for attempts in flight."""
     quiet_ms: int = 10_000
     """How long the requests of a dead node may still be in flight: the longest deadline of an attempt."""
+    forget_after_ms: int = DAY_MS
+    """How long a dead node may be away before the cluster forgets it, even if events that it left are unfinished."""
     snapshot_entries: int = 200
     """A node saves a snapshot after this number of entries; the log keeps as many entries before it."""
 

@@ -99,8 +99,7 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     identity: Literal["id", "key+at+id"] = "id"
     """Whether an event is the one of its id, or of its key, due time and id together."""
     placement: Literal["local", "spread"] = "local"
-    """Whether events without a key or a client-given id stay on the node that accepts them, or go to all owners in turn.
-    """
+    """Whether events without a key or a client-given id stay on the node that accepts them, or go to all owners."""
     durability: Durability = "store"
     """Whether events are stored, or held in the memory of several nodes."""
     replicas: Replication = Replication()

@@ -12,9 +12,9 @@ from heapq import heapify, heappop, heappush
 
 from msgspec import Struct
 
-from everbell.core.event import Event, Repeat, position, position_at
-from everbell.core.ids import SEQUENCE_MAX
+from everbell.core.event import Event, Repeat, position_at
 from everbell.core.recurrence import jump, upcoming
+from everbell.stores.paging import last_of
 from everbell.stores.port import Page, Store
 
 # The number of rows, and of occurrences of recurring events, that one forecast counts.
@@ -64,7 +64,7 @@ class Forecaster:
             after, partition = heappop(reached)
             page = await self._page(partition, after)
             if page.more:
-                heappush(reached, (_last_of(page), partition))
+                heappush(reached, (last_of(page), partition))
             await asyncio.sleep(0)
         known_until_at = max(position_at(reached[0][0]), self._now) if reached else None
         for partition in range(self._store.partitions):
@@ -131,12 +131,3 @@ class Forecaster:
         self._overdue += 1
         if self._oldest_at is None or event.due_at < self._oldest_at:
             self._oldest_at = event.due_at
-
-
-def _last_of(page: Page) -> int:
-    """The last position of a page that is not the last page."""
-    if page.last is not None:
-        return page.last
-    last = [event.position for event in page.events[-1:]]
-    last += [position(poison.run_at, poison.sequence) for poison in page.poison]
-    return max(last, default=position(0, SEQUENCE_MAX))

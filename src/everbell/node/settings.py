@@ -111,6 +111,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("zone", "", str, "where this node stands; backups are in another zone", "NAME"),
     Setting("capacity", "1", number_reader(1, 1_000), "its weight: twice as much owns twice as many partitions", "N"),
     Setting("gateway_only", "false", read_switch, "take requests and own nothing"),
+    Setting(
+        "forget_after", "1d", read_duration, "how long a dead node is expected back before it is forgotten", "TIME"
+    ),
     Setting("lease", "2500ms", read_lease, "how long a node that says nothing is taken for alive", "TIME"),
     Setting("peers_listen", "127.0.0.1:0", read_listen, "where other nodes reach this one", "HOST:PORT"),
     Setting(
@@ -274,6 +277,7 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | N
             capacity=values["capacity"],
             gateway=values["gateway_only"],
             lease_ms=values["lease"],
+            forget_after_ms=values["forget_after"],
             quiet_ms=max(tenant.timeout_ms for tenant in (tenants.default, *tenants.named)),
         ),
         meeting=MeetingSettings(

@@ -60,3 +60,12 @@ def first_after(place: int) -> tuple[int, int]:
     """The first (time, sequence) after a position."""
     start = max(place + 1, 0)
     return min(position_at(start), AT_MAX), start & SEQUENCE_MAX
+
+
+def last_of(page: Page) -> int:
+    """The last position of a page that is not the last page."""
+    if page.last is not None:
+        return page.last
+    last = [event.position for event in page.events[-1:]]
+    last += [position(poison.run_at, poison.sequence) for poison in page.poison]
+    return max(last, default=position(0, SEQUENCE_MAX))

@@ -139,12 +139,12 @@ def test_nothing_in_a_name_reaches_the_terminal(play: Any) -> None:
     assert "\x1b" not in done.out
 
 
-@pytest.mark.parametrize("command", ["drain", "undrain", "forget"])
-def test_a_node_is_drained_and_undrained(play: Any, command: str) -> None:
+@pytest.mark.parametrize("command", ["drain", "undrain", "cluster forget"])
+def test_an_order_about_a_node_is_sent(play: Any, command: str) -> None:
     value = apply(two(), two().index + 1, Drain("b"))
     done = play(f"{command} b", shown(value))
     [asked] = done.asked
-    assert (asked.method, asked.target, asked.json) == ("POST", f"/v1/cluster/{command}", {"node": "b"})
+    assert (asked.method, asked.target, asked.json) == ("POST", f"/v1/cluster/{command.split()[-1]}", {"node": "b"})
     assert rows(done.out, "b")["b"][1] == "draining"
 
 

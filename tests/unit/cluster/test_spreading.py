@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import islice
+from itertools import islice, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +31,7 @@ def test_the_turn_goes_on_from_request_to_request() -> None:
     partitions = tuple(Placement(owner, 1) for owner in "aabb")
     got = [next(spreading.owners(partitions)) for _ in range(8)]
     assert Counter(got) == {"a": 4, "b": 4}
-    assert all(first != second for first, second in zip(got, got[1:], strict=False))
+    assert all(first != second for first, second in pairwise(got))
 
 
 def test_partitions_that_move_or_have_no_owner_get_no_turn() -> None:

@@ -58,7 +58,7 @@ def test_engine_router_cluster_and_node_answer_all_requests_of_their_level() -> 
     async def scene(stage: Stage) -> None:
         node = NOTHING
         router = Router(node, stage.engine, NOTHING, stage.clock)
-        cluster = Cluster(NOTHING, stage.engine, stage.clock, node, NOTHING, NOTHING, None, router, None)
+        cluster = Cluster(NOTHING, stage.engine, stage.clock, node, NOTHING, NOTHING, NOTHING, None, router, None)
         answers = NodeAnswers(cluster.ask, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, None)
 
         assert handled(stage.engine._handlers) == set(requests_of(EngineRequest))

@@ -31,6 +31,7 @@ from everbell.testing.virtual import VirtualClock, VirtualLoop
 A = TypeVar("A")
 
 TENANT = "default"
+RECEIVER = "https://receiver.example/"
 CAP_BYTES = 64 * 1024 * 1024
 
 
@@ -273,8 +274,10 @@ class Town:
         return found
 
 
-def draft_at(due_at: int, *, count: int = 3, skew_ms: int = 2_000, ack: Any = "majority", **fields: Any) -> Draft:
-    return Draft(due_at, "https://receiver.example/", b"1", replicas=Replication(count, skew_ms, ack), **fields)
+def draft_at(
+    due_at: int, *, count: int = 3, skew_ms: int = 2_000, ack: Any = "majority", to: str = RECEIVER, **fields: Any
+) -> Draft:
+    return Draft(due_at, to, b"1", replicas=Replication(count, skew_ms, ack), **fields)
 
 
 def run_town(story: Callable[[Town], Awaitable[A]], seed: int = 1, tenant: Tenant | None = None) -> A:

@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -37,6 +38,18 @@ class Lease(Struct, frozen=True, gc=False):
     occurrence: Occurrence
 
 
+class LeaseFollower(Protocol):
+    """Follows the leases of events that other nodes hold as well, and makes their tokens."""
+
+    def make_token(self, nonce: str) -> str:
+        """The token of a new lease. Any node finds the node that gave the lease by it."""
+        ...
+
+    def leased(self, deliveries: Sequence[Delivery], until_at: int) -> None:
+        """Workers hold these events until then. Called again when leases are extended or given back."""
+        ...
+
+
 def partition_in(token: str) -> int | None:
     """The partition in a lease's token; None for any other text."""
     try:
@@ -59,10 +72,11 @@ class QueueChannel:
     holds = True
     together = 1
 
-    def __init__(self, clock: Clock, entropy: Entropy, keeper: Keeper) -> None:
+    def __init__(self, clock: Clock, entropy: Entropy, keeper: Keeper, follower: LeaseFollower | None = None) -> None:
         self._clock = clock
         self._nonce = entropy.nonce
         self._keeper = keeper
+        self._follower = follower
         self.contacts = QueueContacts(clock)
         self._ready: dict[tuple[str, str], deque[Delivery]] = {}
         self._waiting: dict[tuple[str, str], deque[asyncio.Future[None]]] = {}
@@ -121,7 +135,7 @@ class QueueChannel:
     def extend(self, tenant: str, name: str, tokens: Sequence[str], lease_ms: int) -> list[str]:
         """Extend the leases to `lease_ms` from now. Returns the tokens that are not (or no longer) held."""
         lost = []
-        extended: list[str] = []
+        extended: dict[str, Delivery] = {}
         self.contacts.note((tenant, name))
         until_at = self._clock.now() + lease_ms
         for token in tokens:
@@ -130,21 +144,26 @@ class QueueChannel:
                 lost.append(token)
             else:
                 held.until_at = until_at
-                extended.append(token)
+                extended[token] = held.delivery
         with self._keeper.critical():
-            self._watch(until_at, extended)
+            self._watch(until_at, list(extended))
+            self._tell(list(extended.values()), until_at)
         return lost
 
     def give_back(self, tenant: str, name: str, tokens: Sequence[str]) -> list[str]:
         """Undo the leases: no attempt took place. Returns the tokens that are not (or no longer) held."""
         lost = []
+        given: list[Delivery] = []
         with self._keeper.critical():
             for token in tokens:
                 held = self._release(tenant, name, token)
                 if held is None:
                     lost.append(token)
                 else:
-                    held.delivery.give_back()
+                    given.append(held.delivery)
+            self._tell(given, self._clock.now())
+            for delivery in given:
+                delivery.give_back()
         return lost
 
     def recall(self, tenant: str, name: str, sequence: int | None = None) -> list[int]:
@@ -206,10 +225,11 @@ class QueueChannel:
         tokens: list[str] = []
         while ready and len(leases) < limit:
             some = [ready.popleft() for _ in range(min(limit - len(leases), len(ready)))]
-            for delivery in some[0].desk.begin_all(some):
+            begun = some[0].desk.begin_all(some)
+            self._tell(begun, until_at)
+            for delivery in begun:
                 event, epoch = delivery.event, delivery.epoch
-                # Nodes of all versions find the owner by the partition at the beginning.
-                token = f"{event.partition:x}.{epoch:x}.{self._nonce().hex()}"
+                token = self._token_of(delivery)
                 self._held[token] = _LeasedDelivery(delivery, queue, until_at)
                 tokens.append(token)
                 attempts_max = (event.retry or delivery.tenant.retry).max_attempts
@@ -220,6 +240,17 @@ class QueueChannel:
             self.contacts.end_wait(queue)
         self._watch(until_at, tokens)
         return leases
+
+    def _token_of(self, delivery: Delivery) -> str:
+        nonce = self._nonce().hex()
+        if self._follower is not None:
+            return self._follower.make_token(nonce)
+        # Nodes of all versions find the owner by the partition at the beginning.
+        return f"{delivery.event.partition:x}.{delivery.epoch:x}.{nonce}"
+
+    def _tell(self, deliveries: Sequence[Delivery], until_at: int) -> None:
+        if self._follower is not None and deliveries:
+            self._follower.leased(deliveries, until_at)
 
     def _watch(self, until_at: int, tokens: list[str]) -> None:
         """Check these leases when their time is over."""

@@ -72,17 +72,9 @@ class Edge:
             checked = draft(spec, policy, now, self._check_target)
         except OverflowError:
             raise InvalidInput("a number is out of range") from None
-        if checked.replicas is not None:
-            self._check_replicas(checked, policy)
-        return checked
-
-    def _check_replicas(self, checked: Draft, policy: Tenant) -> None:
-        if not self._allows_replicas:
+        if checked.replicas is not None and not self._allows_replicas:
             raise InvalidInput("this server holds no replicas: start every node with --replica-memory", "durability")
-        if checked.to.startswith("queue:"):
-            raise InvalidInput("events for queues need durability store: a lease needs one owner", "to")
-        if (policy.dead_letter_to or "").startswith("queue:"):
-            raise InvalidInput("the tenant's dead letters go to a queue, which needs durability store", "durability")
+        return checked
 
     def item(self, spec: ItemSpec, policy: Tenant, now: int, trace: str | None, new_id: str | None = None) -> BatchItem:
         """A checked item of a batch. `new_id` is the id of a new event that names none."""

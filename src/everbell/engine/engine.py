@@ -92,7 +92,7 @@ class Engine:
         self.meter = Meter()
         self._clock = clock
         self._supervisor = supervisor = Supervisor(self._broke)
-        queues = QueueChannel(clock, entropy, supervisor)
+        queues = QueueChannel(clock, entropy, supervisor, turns)
         self._channels = ChannelTable({**channels, "queue": queues}, clock, tracing)
         self._queues = queues
         self._settings = settings

@@ -80,6 +80,10 @@ class Observer:
         contacts = self._queues.contacts
         return [queue for queue in self._queues.waiting() if contacts.ignored_ms(queue) >= STALLED_MS]
 
+    def waiting_queues(self) -> list[tuple[str, str]]:
+        """The queues with due events that wait for a worker, as (tenant, name)."""
+        return self._queues.waiting()
+
     def _tell_stalled(self) -> None:
         before, self._stalled = self._stalled, set(self.stalled())
         for tenant, name in sorted(self._stalled - before):

@@ -83,6 +83,13 @@ class AskHolder(ReplicaRequest[bytes], frozen=True):
     request: bytes
 
 
+class AskQueues(ReplicaRequest[bytes], frozen=True):
+    """A request of a worker, encoded as for a link, to the queues of events that the node holds. So is the answer."""
+
+    tag = "replicas_queues"
+    request: bytes
+
+
 class LookForCopy(ReplicaRequest[Seen | None], frozen=True):
     """The event, if the node holds a copy of it."""
 

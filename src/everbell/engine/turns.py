@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from everbell.channels.queue import LeaseFollower
 from everbell.core.event import Event
 from everbell.engine.agenda import Agenda
 from everbell.engine.entry import Entry, Phase
 
 
-class Turns(Protocol):
+class Turns(LeaseFollower, Protocol):
     """Decides which of the nodes that hold an event attempts it, and when."""
 
     def turn_at(self, event: Event) -> int:

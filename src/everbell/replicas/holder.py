@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from everbell.channels.port import Delivery
 from everbell.clock import Clock
 from everbell.core.event import Event, Record
 from everbell.core.replicas.copies import REPLICA_FORMAT, Copy, delivered_twice, for_wire
@@ -30,6 +31,7 @@ from everbell.engine.replica_requests import CompareCopies, CopyName, DropCopies
 from everbell.errors import Conflict, EverbellError, NotFound, Overloaded
 from everbell.replicas.messenger import Messenger
 from everbell.replicas.port import Members
+from everbell.replicas.queues import make_token
 from everbell.replicas.store import CopyStore
 from everbell.stores.port import Change, Finish, Move
 
@@ -41,9 +43,11 @@ _ANNOUNCE_PART = 4
 # A receiver may use its whole deadline, and the outcome has to travel.
 _DEADLINE_MS = 500
 _NONCE_BYTES = 9
-_BUSY_KEPT = 10_000
+_BUSY_KEPT = 100_000
 # How long a node with due events in line keeps the other replicas from delivering them.
 _LINE_MS = 1_500
+_LINE_PART = 4
+_LINE_MS_MAX = 15_000
 # Ranks are counted for people: of a sample, and at most once in a while.
 _RANKED_MAX = 10_000
 _RANKED_MS = 1_000
@@ -101,8 +105,11 @@ class Holder:
         if self._lines and at > event.run_at:
             before = replicas[: replicas.index(me)] if me in replicas else replicas
             group = self.engine.memory.flows.look_up(event).group
-            waits = [self._lines.get((name, event.tenant, group), 0) for name in before]
-            at = max(at, *waits, 0)
+            line_at = max((self._lines.get((name, event.tenant, group), 0) for name in before), default=0)
+            if line_at > at:
+                # The longer the event waits, the more rarely it is looked at: a line may be long, and last for hours.
+                overdue_ms = self._clock.now() - event.run_at
+                at = line_at + min(overdue_ms // _LINE_PART, _LINE_MS_MAX)
         return at
 
     def begun(self, entries: Sequence[Entry]) -> None:
@@ -114,8 +121,8 @@ class Holder:
                 continue
             replicas = self.replicas_of(copy)
             self.started_by_rank[rank(self._members.me, replicas, entry.event.attempt_count)] += 1
-            if len(replicas) < 2:
-                continue
+            if len(replicas) < 2 or entry.flow.channel.holds:
+                continue  # A lease is announced by `leased`, which knows its deadline.
             grace_ms = copy.replication.skew_ms // _ANNOUNCE_PART
             if now >= entry.event.run_at + grace_ms:
                 self._announce(entry, copy, replicas)
@@ -126,10 +133,19 @@ class Holder:
     def _announce(self, entry: Entry, copy: Copy, replicas: tuple[str, ...]) -> None:
         if not entry.in_flight:
             return
-        event, tenant = entry.event, entry.tenant
-        patience_ms = tenant.lease_ms if event.to.startswith("queue:") else tenant.timeout_ms
-        until_at = entry.started_at + patience_ms + _DEADLINE_MS
-        self._messenger.tell_busy(replicas, Busy(*copy.name, event.occurrence, entry.attempt, until_at))
+        until_at = entry.started_at + entry.tenant.timeout_ms + _DEADLINE_MS
+        self._messenger.tell_busy(replicas, Busy(*copy.name, entry.event.occurrence, entry.attempt, until_at))
+
+    def make_token(self, nonce: str) -> str:
+        return make_token(nonce, self._members.me)
+
+    def leased(self, deliveries: Sequence[Delivery], until_at: int) -> None:
+        for delivery in deliveries:
+            event = delivery.event
+            copy = self.store.copies.get((event.tenant, event.id))
+            if copy is not None:
+                busy = Busy(*copy.name, event.occurrence, delivery.attempt, until_at + _DEADLINE_MS)
+                self._messenger.tell_busy(self.replicas_of(copy), busy)
 
     def make_ids(self, dues: Sequence[int], first: int, partitions: Sequence[int], nonces: bytes) -> list[str]:
         """Ids of dead letters and detached occurrences. Their filter matches all members, which is always right."""
@@ -293,8 +309,9 @@ class Holder:
 
     async def note_busy(self, request: NoteBusy) -> None:
         for busy in request.busy:
-            if len(self._busy) < _BUSY_KEPT and (busy.tenant, busy.id) in self.store.copies:
-                self._busy[busy.tenant, busy.id] = busy
+            name = busy.tenant, busy.id
+            if name in self.store.copies and (len(self._busy) < _BUSY_KEPT or name in self._busy):
+                self._busy[name] = busy
 
     def note_lines(self, sender: str, flows: Sequence[tuple[str, str]]) -> None:
         """Due events of these tenants and targets wait in line at another node."""
@@ -352,8 +369,9 @@ class Holder:
     def lines(self) -> list[tuple[str, str]]:
         """The tenants and targets of which due events wait in line here."""
         flows = self.engine.memory.flows.all()
-        return [
+        ready = [
             (flow.tenant.name, flow.group)
             for flow in flows
             if flow.ready and (flow.breaker is None or flow.breaker.state == "closed")
         ]
+        return [*ready, *((tenant, f"queue:{name}") for tenant, name in self.engine.observer.waiting_queues())]

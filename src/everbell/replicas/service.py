@@ -68,6 +68,7 @@ from everbell.replicas.lent_channel import LentChannel
 from everbell.replicas.messenger import Messenger
 from everbell.replicas.port import Members
 from everbell.replicas.queries import Queries
+from everbell.replicas.queues import HeldQueues
 from everbell.replicas.resync import Resync
 from everbell.replicas.seeing import seen_of
 from everbell.replicas.store import CopyStore
@@ -112,6 +113,7 @@ class Replicas:
         quotas = Quotas(tenants, clock, store.counts, Notices(clock))
         self._coordinator = Coordinator(members, store.hybrid, quotas, clock, entropy)
         queries = Queries(members, holder, clock, stored)
+        queues = HeldQueues(members, holder.engine.ask, stored, has_store=has_store)
         self.peer_handlers: tuple[Handler, ...] = (
             HoldCopies.by(holder.hold),
             DropCopies.by(holder.drop),
@@ -121,6 +123,7 @@ class Replicas:
             AskHolder.by(lambda request: answer_packed(request.request, self._answer_user)),
             LookForCopy.by(self._look),
             *queries.peer_handlers(),
+            *queues.peer_handlers(),
         )
         """The requests of other nodes."""
         self._handlers = Handlers(
@@ -136,6 +139,7 @@ class Replicas:
             GetForecast.by(queries.forecast),
             CancelMatching.by(partial(cancel_matching, self.ask)),
             RedriveMatching.by(partial(redrive_matching, self.ask, clock)),
+            *queues.handlers(),
             otherwise=stored,
         )
 
@@ -357,8 +361,6 @@ class Replicas:
         if copy.event is None:
             assert copy.record is not None, "a copy has an event, or the record of its end"
             raise Conflict(f"the event is already {copy.record.status}")
-        if isinstance(request, Amend) and str(request.amendment.to).startswith("queue:"):
-            raise InvalidInput("events for queues need durability store: a lease needs one owner", "to")
         if isinstance(request, (Amend, Replace, Ring)) and self.holder.is_busy_elsewhere(copy):
             raise Conflict("the event is being delivered at this moment; try again when the attempt is over")
         seen = await self.engine.ask(request)

@@ -43,6 +43,7 @@ from everbell.engine.history import Gauges, Past, Sample
 from everbell.engine.kill_requests import CountKilled, DropKill, ListKills, PutKill
 from everbell.engine.replica_requests import (
     AskHolder,
+    AskQueues,
     Beacon,
     CompareCopies,
     CountHeld,
@@ -188,6 +189,7 @@ EXAMPLES: list[tuple[Request[Any], Any]] = [
     (Beacon("a", 1, 2, True, False, [("shop", "http://a")]), None),
     (CompareCopies([("shop", "x")], [COPY.order]), [0]),
     (AskHolder(b"\x00"), b"\x01"),
+    (AskQueues(b"\x00"), b"\x01"),
     (LookForCopy("shop", "x"), SEEN),
     (FindHeld(FILTER, None, 10, ["a"]), ([SEEN, ENDED], "next")),
     (CountHeld(["a"]), {"shop": Counts(pending=3)}),

@@ -88,3 +88,16 @@ def test_the_outbox_is_measured_beside_the_same_transactions_without_it(tmp_path
     assert late["lateness"]["earliest_ms"] >= 0
     assert collecting["value"] > 0
     assert not os.listdir(tmp_path)
+
+
+def test_replicas_are_measured_beside_bare_processes(tmp_path: Path) -> None:
+    url = shared.postgres().fresh_database()
+    report = json.loads(bench(tmp_path, "--events", "1000", "--json", "--only", "replicas", "--postgres", url))
+
+    bulk, single, late, killed, *_, cost = report["figures"]
+    assert [baseline["value"] > 0 for baseline in bulk["baselines"]] == [True, True]
+    assert single["lateness"]["count"] == 1_000
+    assert late["lateness"]["earliest_ms"] >= 0
+    assert killed["lateness"]["earliest_ms"] >= 0
+    assert cost["value"] > 0
+    assert not os.listdir(tmp_path)

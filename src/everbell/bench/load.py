@@ -49,7 +49,8 @@ class Load:
             left -= 1
             return self._turn(requests)
 
-        await call_all(plan.host, plan.port, [self._turn(requests) for _ in range(connections)], following)
+        ports = (plan.port, *plan.more_ports)
+        await call_all(plan.host, ports, [self._turn(requests) for _ in range(connections)], following)
         seconds = perf_counter() - start
         failed += count - answered
         return Sent(seconds, count, count * plan.batch, failed, process_time() - cpu, first_failure)

@@ -36,6 +36,36 @@ class LoadPlan(Struct, frozen=True):
     token: str = ""
     """An access key for every request."""
     payload_bytes: int = PAYLOAD_BYTES
+    more_ports: tuple[int, ...] = ()
+    """The ports of further nodes; the connections are spread over all of them."""
+
+
+class PacePlan(Struct, frozen=True):
+    """Single events at a steady pace, over connections to several nodes."""
+
+    ports: tuple[int, ...]
+    path: str
+    to: str
+    connections: int
+    per_s: int
+    due_from: int
+    due_span_ms: int
+
+
+class Paced(Struct, frozen=True):
+    """How long after its time each of the paced requests was answered, and the requests that failed."""
+
+    took: Lateness
+    failed: int
+    first_failure: str = ""
+
+
+class BareHoldersPlan(Struct, frozen=True):
+    """The ports of bare holders; without any, be one. With `reads`, a holder reads the events and keeps each."""
+
+    ports: tuple[int, ...] = ()
+    batch: int = 0
+    reads: bool = False
 
 
 class Sent(Struct, frozen=True):

@@ -14,7 +14,7 @@ from everbell.bench.ingest import bare_rows, ingest_into
 from everbell.bench.scene import Scene, batches
 from everbell.bench.whole import in_process
 
-_SCHEMAS = ("everbell_bench_ingest", "everbell_bench_whole", "everbell_bench_million")
+_NAMES = ("ingest", "whole", "million", "replicas1", "replicas2", "replicas3")
 
 
 def postgres(scene: Scene) -> list[Figure]:
@@ -51,8 +51,8 @@ async def _remove(url: str) -> None:
         raise BenchFailed("PostgreSQL needs a driver: pip install 'everbell[postgres]'") from error
     try:
         connection = await asyncpg.connect(url)
-        for schema in _SCHEMAS:
-            await connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+        for name in _NAMES:
+            await connection.execute(f"DROP SCHEMA IF EXISTS everbell_bench_{name} CASCADE")
         await connection.close()
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         raise BenchFailed(f"PostgreSQL cannot be used: {error}") from error

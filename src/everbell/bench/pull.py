@@ -45,7 +45,7 @@ async def pull(plan: PullPlan, wanted: int) -> Sent:
             say({"done": done})
         return lease if done < wanted else None
 
-    await call_all(plan.host, plan.port, [lease] * plan.workers, following)
+    await call_all(plan.host, [plan.port], [lease] * plan.workers, following)
     return Sent(ended - start, requests, done, failed, process_time() - cpu, first_failure)
 
 

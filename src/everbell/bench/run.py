@@ -24,6 +24,7 @@ from everbell.bench.outbox import outbox
 from everbell.bench.pending import pending
 from everbell.bench.postgres import postgres
 from everbell.bench.recurring import preview, recurring
+from everbell.bench.replicas import replicas
 from everbell.bench.scene import Scene
 from everbell.bench.shards import shards
 from everbell.bench.whole import whole
@@ -46,12 +47,13 @@ MEASUREMENTS: dict[str, Measurement] = {
     "postgres": postgres,
     "outbox": outbox,
     "kafka": kafka,
+    "replicas": replicas,
     "cassandra": cassandra,
     "shards": shards,
 }
 """In the order in which they are made."""
 
-ONCE = frozenset({"pending", "herd", "million", "recurring", "guarded", "shards"})
+ONCE = frozenset({"pending", "herd", "million", "recurring", "guarded", "replicas", "shards"})
 """Measurements that take minutes or have their own rounds; they are made once."""
 
 
@@ -60,6 +62,7 @@ def names_of(only: Sequence[str] | None, scene: Scene) -> list[str]:
     places = {
         "postgres": scene.postgres,
         "outbox": scene.postgres,
+        "replicas": scene.postgres,
         "kafka": scene.kafka,
         "cassandra": scene.cassandra,
         "shards": scene.cassandra,

@@ -22,6 +22,15 @@ class Scale(Struct, frozen=True):
     shards: int = 1_000_000
     recurring: int = 1_000_000
     guarded: int = 40_000
+    replicas: int = 100_000
+    replica_singles: int = 10_000
+    replica_late: int = 20_000
+    replica_killed: int = 6_000
+    replica_few: int = 10_000
+    replica_sample: int = 30_000
+    replica_resync: int = 500_000
+    replica_many: int = 1_000_000
+    replica_calm_s: int = 90
     idle_s: float = 5.0
     """How long a loaded server is left alone before its memory is measured again."""
 
@@ -40,6 +49,15 @@ QUICK = Scale(
     shards=100_000,
     recurring=200_000,
     guarded=15_000,
+    replicas=30_000,
+    replica_singles=3_000,
+    replica_late=6_000,
+    replica_killed=3_000,
+    replica_few=2_000,
+    replica_sample=10_000,
+    replica_resync=30_000,
+    replica_many=60_000,
+    replica_calm_s=30,
     idle_s=2.0,
 )
 
@@ -49,5 +67,6 @@ def scale_of(*, quick: bool, events: int | None) -> Scale:
     if events is None:
         return QUICK if quick else Scale()
     few = max(events // 10, 1)
-    named = {name: events for name in Scale.__struct_fields__ if name not in ("pending_few", "idle_s")}
-    return Scale(**named, pending_few=few, idle_s=QUICK.idle_s)
+    fixed = ("pending_few", "replica_few", "replica_calm_s", "idle_s")
+    named = {name: events for name in Scale.__struct_fields__ if name not in fixed}
+    return Scale(**named, pending_few=few, replica_few=few, replica_calm_s=10, idle_s=QUICK.idle_s)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -24,20 +25,23 @@ _LOOK_S = 0.005
 class Server:
     """`everbell serve` on a free loopback port."""
 
-    def __init__(self, directory: Path, gateways: int, config: str, store: str) -> None:
+    def __init__(
+        self, directory: Path, gateways: int, config: str, store: str, log: str, options: Sequence[str]
+    ) -> None:
         self._ready = directory / "ready"
         self._log = directory / "log"
         self._ready.unlink(missing_ok=True)
         command = [sys.executable, "-m", "everbell", "serve"]
-        command += ["--listen", "127.0.0.1:0", "--ready-file", str(self._ready), "--gateways", str(gateways)]
+        command += ["--listen", "127.0.0.1:0", "--ready-file", str(self._ready), "--gateways", str(gateways), *options]
         if config:
             (directory / "config.toml").write_text(config)
             command += ["--config", str(directory / "config.toml")]
-        with self._log.open("ab") as log:
+        with self._log.open("ab") as lines:
             # In the environment, because a URL may contain a password.
             environment = _quiet_environment() | {"EVERBELL_STORE": store or f"rocksdb:{directory / 'data'}"}
+            environment |= {"EVERBELL_LOG": log} if log else {}
             self.process = subprocess.Popen(  # noqa: S603 - this interpreter with a module of ours: no shell, no user's words
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+                command, stdin=subprocess.DEVNULL, stdout=lines, stderr=lines, env=environment
             )
 
     def wait_until_ready(self) -> int:
@@ -89,10 +93,17 @@ class BenchStage:
         return path
 
     def server(
-        self, directory: Path | None = None, *, gateways: int = 0, config: str = "", store: str = ""
+        self,
+        directory: Path | None = None,
+        *,
+        gateways: int = 0,
+        config: str = "",
+        store: str = "",
+        log: str = "",
+        options: Sequence[str] = (),
     ) -> tuple[Server, int]:
         """A server that is ready, and its port; on RocksDB by default."""
-        server = Server(directory or self.directory(), gateways, config, store)
+        server = Server(directory or self.directory(), gateways, config, store, log, options)
         self._exits.callback(server.end)
         self._servers.append(server)
         return server, server.wait_until_ready()

@@ -7,12 +7,13 @@ built before the clock starts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import cycle
 from typing import cast
 
 Next = Callable[[int, bytes], bytes | None]
-"""Gets the status and the body of an answer; returns the next request, or None if there is none."""
+"""Gets the status and the body of an answer; returns the next request. Empty: it comes later. None: there is none."""
 
 _HEAD_END = b"\r\n\r\n"
 _LENGTH = b"content-length: "
@@ -55,8 +56,12 @@ class Caller(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not registered as such.
 
     def begin(self) -> None:
+        self.send(self._first)
+
+    def send(self, request: bytes) -> None:
+        """Send a request; the one before it has been answered."""
         assert self._transport is not None
-        self._transport.write(self._first)
+        self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
         if self._pieces:
@@ -75,7 +80,7 @@ class Caller(asyncio.Protocol):
         assert self._transport is not None
         if following is None:
             self._transport.close()
-        else:
+        elif following:
             self._transport.write(following)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -93,11 +98,11 @@ def _missing(data: bytes) -> int:
     return head + 4 + int(data[at : data.index(b"\r\n", at)]) - len(data)
 
 
-async def call_all(host: str, port: int, firsts: list[bytes], next_request: Next) -> None:
+async def call_all(host: str, ports: Sequence[int], firsts: list[bytes], next_request: Next) -> None:
     """Keep one connection busy for each of the first requests, until `next_request` has no more for any of them."""
     loop = asyncio.get_running_loop()
     callers: list[Caller] = []
-    for first in firsts:
+    for first, port in zip(firsts, cycle(ports), strict=False):
         _, caller = await loop.create_connection(partial(Caller, first, next_request), host, port)
         callers.append(caller)
     for caller in callers:

@@ -29,6 +29,7 @@ examples:
   everbell bench --rounds 3                      the best of three, where others use the machine, too
   everbell bench --only postgres --postgres postgresql://user@localhost/test
   everbell bench --only outbox --postgres postgresql://user@localhost/test
+  everbell bench --only replicas --postgres postgresql://user@localhost/test
   everbell bench --only kafka --kafka localhost:9092
   everbell bench --only shards --cassandra cassandra://user:password@localhost/test
   everbell bench --json > figures.json

@@ -16,7 +16,7 @@ def test_a_number_of_events_counts_for_everything() -> None:
     scale = scale_of(quick=True, events=2_000)
 
     assert {scale.ingest, scale.single, scale.late, scale.herd, scale.pending_many} == {2_000}
-    assert scale.pending_few == 200
+    assert (scale.pending_few, scale.replica_few) == (200, 200)
 
 
 def test_batches_are_whole_and_never_larger_than_requested() -> None:

@@ -50,7 +50,7 @@ def test_every_answer_brings_the_next_request_until_there_is_none() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
-            await call_all("127.0.0.1", port, [request("/first", b"0")], following)
+            await call_all("127.0.0.1", [port], [request("/first", b"0")], following)
 
     asyncio.run(run())
 

@@ -42,7 +42,7 @@ def test_everything_is_measured_unless_told_otherwise(runs: Runs) -> None:
 
     names, scene, rounds = runs[0]
     assert list(names) == [
-        name for name in MEASUREMENTS if name not in ("cassandra", "kafka", "outbox", "postgres", "shards")
+        name for name in MEASUREMENTS if name not in ("cassandra", "kafka", "outbox", "postgres", "replicas", "shards")
     ]
     assert (scene.scale, scene.gateways, rounds) == (Scale(), None, 1)
 

@@ -32,6 +32,7 @@ from everbell.api.queues import QueuesApi
 from everbell.api.recurrence import RecurrenceApi
 from everbell.api.route import Access, Handle, Resource, Route
 from everbell.api.search import SearchApi
+from everbell.api.shared_answers import SharedAnswers
 from everbell.api.system import SystemApi
 from everbell.api.targets import TargetsApi
 from everbell.api.tenants import TenantsApi
@@ -137,8 +138,9 @@ class Api:
         """The number of requests without a valid access key."""
         self._authorizer = authorizer or Authorizer()
         self._audit = audit or AuditLog("off", "", clock)
+        shared = SharedAnswers(clock)
         self._patterns = [
-            (route.path.split("/"), route, _in_turn(route, self._audit.watching(route, _safe(route))))
+            (route.path.split("/"), route, _in_turn(route, self._audit.watching(route, _safe(route, shared))))
             for route in self.routes
         ]
         # Clients use the same few paths again and again. The cache is bounded because a client may make up others.
@@ -233,8 +235,8 @@ def _in_turn(route: Route, handle: Handle) -> Handle:
     return answer
 
 
-def _safe(route: Route) -> Handle:
-    """The handler, with errors raised in its coroutine turned into answers, too."""
+def _safe(route: Route, shared: SharedAnswers) -> Handle:
+    """The handler, with errors raised in its coroutine turned into answers, too. Viewers share some answers."""
     handle, refuse = route.handle, route.refuse
     if not inspect.iscoroutinefunction(handle):
         return handle
@@ -246,4 +248,4 @@ def _safe(route: Route) -> Handle:
             return refuse(error)
         return response
 
-    return answer
+    return shared.sharing(answer) if route.shared else answer

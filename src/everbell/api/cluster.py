@@ -58,7 +58,7 @@ class ClusterApi(Resource, tag="cluster"):
         self._nodes = Body(NodeSpec)
         self._strategies = Body(StrategySpec)
 
-    @Route("GET", CLUSTER, "Read the state of the cluster", (_SEEN,), access="read")
+    @Route("GET", CLUSTER, "Read the state of the cluster", (_SEEN,), access="read", shared=True)
     async def show_cluster(self, request: HttpRequest) -> HttpResponse:
         """Members, ring, partitions, backups, stand-ins and the log, as the asked node sees them."""
         return json_response(await self._ask(LookAtCluster()))

@@ -91,6 +91,7 @@ class DeadApi(Resource, tag="dead events"):
         "Group dead events by target and reason",
         (ResponseKind(200, "the groups", DeadGroupsView),),
         access="read",
+        shared=True,
         query=Selection,
     )
     async def group_dead(self, request: HttpRequest, tenant: str) -> HttpResponse:

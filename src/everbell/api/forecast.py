@@ -65,6 +65,7 @@ class ForecastApi(Resource, tag="forecast"):
         "Forecast the load of all tenants",
         (_ANSWER,),
         access="read",
+        shared=True,
         query=ForecastQuery,
     )
     async def forecast(self, request: HttpRequest) -> HttpResponse:
@@ -77,6 +78,7 @@ class ForecastApi(Resource, tag="forecast"):
         "Forecast the load of one tenant",
         (_ANSWER,),
         access="read",
+        shared=True,
         query=ForecastQuery,
     )
     async def forecast_tenant(self, request: HttpRequest, tenant: str) -> HttpResponse:

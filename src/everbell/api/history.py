@@ -52,6 +52,7 @@ class HistoryApi(Resource, tag="history"):
         "Read the recent past of all tenants",
         (_ANSWER,),
         access="read",
+        shared=True,
         query=HistoryQuery,
         no_command=_NO_COMMAND,
     )
@@ -65,6 +66,7 @@ class HistoryApi(Resource, tag="history"):
         "Read the recent past of one tenant",
         (_ANSWER,),
         access="read",
+        shared=True,
         query=HistoryQuery,
         no_command=_NO_COMMAND,
     )

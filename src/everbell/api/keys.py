@@ -71,6 +71,7 @@ class LinesApi(Resource, tag="ordering keys"):
         "List the keys that are blocked by their head",
         (ResponseKind(200, "the blocked keys", LinesView),),
         access="read",
+        shared=True,
         query=KeysQuery,
     )
     async def list_blocked_keys(self, request: HttpRequest, tenant: str) -> HttpResponse:

@@ -61,6 +61,7 @@ class PausesApi(Resource, tag="pauses"):
         "List the pauses of a tenant",
         (ResponseKind(200, "each with its beginning, access key, reason and end", PausesView),),
         access="read",
+        shared=True,
     )
     async def list_pauses(self, request: HttpRequest, tenant: str) -> HttpResponse:
         """The oldest comes first."""

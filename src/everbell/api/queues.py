@@ -128,6 +128,7 @@ class QueuesApi(Resource, tag="queues"):
         "List the queues of a tenant and their workers",
         (ResponseKind(200, "the queues as they are now", QueuesView),),
         access="read",
+        shared=True,
     )
     async def list_queues(self, request: HttpRequest, tenant: str) -> HttpResponse:
         """All nodes are asked. Queues appear when an event is due soon, or when a worker calls for them."""

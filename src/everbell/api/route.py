@@ -77,6 +77,9 @@ class Route:
     """Whether it honours `Idempotency-Key`."""
     large: bool = False
     """Whether its response may be large. A client gets such responses one at a time."""
+    shared: bool = False
+    """Whether callers that accept an older answer (`Cache-Control: max-age`) share one. It is a coroutine function, and
+    its answer depends on nothing but path and query."""
     routine: bool = False
     """Whether producers and workers call it all the time, which is too much for most audit logs."""
     no_client: str = ""

@@ -177,7 +177,7 @@ class SearchApi(Resource, tag="many events"):
         self._edge = edge
         self._times = Body(RescheduleSpec)
 
-    @Route("GET", EVENTS, "Find events", (FOUND,), access="read", query=FindQuery, large=True)
+    @Route("GET", EVENTS, "Find events", (FOUND,), access="read", shared=True, query=FindQuery, large=True)
     async def find_events(self, request: HttpRequest, tenant: str) -> HttpResponse:
         """Without a status, the events that are neither finished nor dead. Follow the cursor until there is none."""
         query = read_query(request, FindQuery)

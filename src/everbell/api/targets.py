@@ -22,6 +22,7 @@ class TargetsApi(Resource, tag="targets"):
         "List the targets of a tenant",
         (ResponseKind(200, "the targets as they are now", TargetsView),),
         access="read",
+        shared=True,
     )
     async def list_targets(self, request: HttpRequest, tenant: str) -> HttpResponse:
         """All nodes are asked. Targets appear when an event is due soon. Caps, rates and breakers are per node."""

@@ -94,6 +94,7 @@ class TenantsApi(Resource, tag="tenants"):
         "List tenants",
         (ResponseKind(200, "those with a policy of their own, with events, or with a pause", TenantsView),),
         access="admin",
+        shared=True,
     )
     async def list_tenants(self, request: HttpRequest) -> HttpResponse:
         """Each comes with the number of its pending and dead events."""

@@ -96,6 +96,11 @@ class HttpRequest:
         self._fields: dict[str, list[str]] | None = None
 
     @property
+    def query_text(self) -> str:
+        """The query as it came, without its question mark."""
+        return self._query_text
+
+    @property
     def query(self) -> dict[str, str]:
         """The query's fields; of a repeated name the last value."""
         return {name: values[-1] for name, values in self._query_fields().items()}

@@ -8,6 +8,12 @@
 const KEY = "everbell.key";
 const GONE_MS = 30_000;
 
+/** How old an answer may be that this tab shares with other viewers. The server shares most for a second only. */
+const SHARED_S = 10;
+/** After a change from this tab, every answer is made for it, so that the user sees the change. */
+const FRESH_MS = 10_000;
+let changedAt = -Infinity;
+
 /** @typedef {{id: string, tenant: string, scopes: string[], note: string, keys_required: boolean}} Caller */
 
 /** An answer that is no success. Status 0: there was no answer. */
@@ -70,16 +76,18 @@ function noteConnection(isDown, reason) {
 }
 
 /**
- * @typedef {{body?: any, version?: number, signal?: AbortSignal}} Options
+ * @typedef {{body?: any, version?: number, signal?: AbortSignal | undefined, sharedS?: number}} Options
  * @param {string} method @param {string} path @param {Options} [options] @returns {Promise<any>}
  */
-export async function call(method, path, { body, version, signal } = {}) {
+export async function call(method, path, { body, version, signal, sharedS } = {}) {
   /** @type {Record<string, string>} */
   const headers = {};
   const key = accessKey();
   if (key !== null) headers["authorization"] = `Bearer ${key}`;
   if (body !== undefined) headers["content-type"] = "application/json";
   if (version !== undefined) headers["if-match"] = `"${version}"`;
+  if (method !== "GET") changedAt = performance.now();
+  else if (sharedS && performance.now() - changedAt > FRESH_MS) headers["cache-control"] = `max-age=${sharedS}`;
   let response;
   try {
     response = await fetch(path, {
@@ -116,9 +124,9 @@ export async function call(method, path, { body, version, signal } = {}) {
   throw new ApiError(response.status, content?.title ?? response.statusText, content?.detail ?? text, content?.field);
 }
 
-/** @param {string} path @param {AbortSignal} [signal] */
-export function get(path, signal) {
-  return call("GET", path, signal ? { signal } : {});
+/** @param {string} path @param {AbortSignal} [signal] @param {number} [sharedS] the age in seconds that is acceptable */
+export function get(path, signal, sharedS = SHARED_S) {
+  return call("GET", path, { signal, sharedS });
 }
 
 /** When a path was found to be unknown here, by path without its query. @type {Map<string, number>} */

@@ -121,6 +121,8 @@ async function learnTenants() {
 }
 
 function open() {
+  // The address may change before the server has said which caller this is. Signing in opens it then.
+  if (!caller) return;
   const { name, rest, params } = here();
   const wanted = params.get("tenant");
   if (wanted && wanted !== context.tenant && caller?.tenant === "*") context.chooseTenant(wanted);

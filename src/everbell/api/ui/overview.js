@@ -19,9 +19,9 @@ const SPANS = /** @type {const} */ ({
 });
 /** @typedef {keyof typeof SPANS} Span */
 
-/** A forecast may read many rows. It is asked again after this many times its duration, so that a page costs little. */
-const FORECAST_SHARE = 300;
-const FORECAST_MS_MIN = 5_000;
+/** A forecast may read many rows. The server shares an expensive one between viewers for this long at most. */
+const FORECAST_SHARED_S = 300;
+const FORECAST_EVERY_MS = 5_000;
 const NEXT_UP = 8;
 
 /** @param {Context} context @returns {import("./pages.js").View} */
@@ -41,11 +41,9 @@ export function overview(context) {
   /** @param {AbortSignal} signal */
   async function loadForecast(signal) {
     if (Date.now() < forecastAt) return;
-    const began = performance.now(),
-      { per, count: spans } = SPANS[span];
-    forecast = await get(where("forecast") + query({ per, count: spans }), signal);
-    forecastAt =
-      Date.now() + Math.max(FORECAST_MS_MIN, Math.min((performance.now() - began) * FORECAST_SHARE, 300_000));
+    const { per, count: spans } = SPANS[span];
+    forecast = await get(where("forecast") + query({ per, count: spans }), signal, FORECAST_SHARED_S);
+    forecastAt = Date.now() + FORECAST_EVERY_MS;
   }
 
   /** @param {AbortSignal} signal */

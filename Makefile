@@ -28,7 +28,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-ver
 SOURCES := $(wildcard src tests benchmarks examples reference)
 
 # What the tests need from the system, as command=package.
-SYSTEM_TOOLS ?= curl=curl strace=strace openssl=openssl ip=iproute2 nsenter=util-linux sysctl=procps chromium=chromium kubectl=kubernetes-client
+SYSTEM_TOOLS ?= curl=curl strace=strace openssl=openssl ip=iproute2 nsenter=util-linux sysctl=procps chromium=chromium kubectl=kubernetes-client promtool=prometheus
 
 # The servers that some tests talk to, as file=package: Debian keeps them out of PATH. Kafka is fetched with Maven instead
 # (tests/services/maven.py). Where one cannot be had, its tests are skipped and say so, unless EVERBELL_REQUIRE_SERVICES=1.

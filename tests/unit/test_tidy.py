@@ -40,6 +40,7 @@ NAMELESS = {"utils", "util", "helpers", "helper", "manager", "base", "common", "
 
 # The classes with the same name in two modules, each with the reason why that is one meaning.
 SAME_MEANING = {
+    "Command": "Django finds a command of manage.py by this name",
     "AttemptView": "the server writes it as JSON, the client reads that JSON",
     "EventView": "the server writes it as JSON, the client reads that JSON",
     "KeyView": "the server writes it as JSON, the client reads that JSON",

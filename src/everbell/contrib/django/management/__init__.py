@@ -1,0 +1,1 @@
+"""The commands that Everbell adds to `manage.py`."""

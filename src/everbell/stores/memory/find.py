@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from heapq import merge
@@ -10,10 +9,12 @@ from itertools import islice
 
 from everbell.core.event import Event, Record, position, position_at
 from everbell.core.ids import SEQUENCE_MAX
+from everbell.stores.memory.positions import Positions
 from everbell.stores.memory.shelves import Shelves
 from everbell.stores.port import Filter, Found
 from everbell.stores.searching import SearchPlace, SearchSlice, Space, collect
 
+_NONE = Positions()
 SLICE = 2_000  # How many rows are examined at a time.
 
 MemoryRows = Iterator[tuple[SearchPlace, Event | Record]]
@@ -36,7 +37,7 @@ async def search(shelves: Shelves, filter: Filter, cursor: str | None, limit: in
 def _scheduled(shelves: Shelves, filter: Filter, after: SearchPlace) -> MemoryRows:
     start = max(_position(after), position(filter.from_at or 0, 0) - 1)
     lists = shelves.scheduled if filter.partition is None else [shelves.scheduled[filter.partition]]
-    return _placed(shelves, merge(*(_after(shelf, start) for shelf in lists)))
+    return _placed(shelves, merge(*(shelf.after(start) for shelf in lists)))
 
 
 def _waiting(shelves: Shelves, filter: Filter, after: SearchPlace) -> MemoryRows:
@@ -45,12 +46,12 @@ def _waiting(shelves: Shelves, filter: Filter, after: SearchPlace) -> MemoryRows
         if (partition, key) < after[:2]:
             continue
         start = _position(after[2:]) if (partition, key) == after[:2] else -1
-        for place, event in _placed(shelves, _after(shelves.waiting[partition, tenant, key], start)):
+        for place, event in _placed(shelves, shelves.waiting[partition, tenant, key].after(start)):
             yield (partition, key, *place), event
 
 
 def _dead(shelves: Shelves, filter: Filter, after: SearchPlace) -> MemoryRows:
-    return _placed(shelves, _after(shelves.dead.get(filter.tenant, []), _position(after)))
+    return _placed(shelves, shelves.dead.get(filter.tenant, _NONE).after(_position(after)))
 
 
 def _finished(shelves: Shelves, filter: Filter, after: SearchPlace) -> MemoryRows:
@@ -58,10 +59,6 @@ def _finished(shelves: Shelves, filter: Filter, after: SearchPlace) -> MemoryRow
         names = [name for name in shelves.records[hour] if name[1] == filter.tenant and (hour, *name[2:]) < after]
         for name in sorted(names, reverse=True):
             yield (hour, *name[2:]), shelves.records[hour][name][0]
-
-
-def _after(shelf: list[int], place: int) -> Iterator[int]:
-    return islice(shelf, bisect_right(shelf, place), None)
 
 
 def _position(place: SearchPlace) -> int:

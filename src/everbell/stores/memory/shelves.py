@@ -1,12 +1,11 @@
 """The layout of the store in memory.
 
-Events lie in a dictionary by their sequence, which is unique. The order of each space is a list of positions. There is
-one list for each partition, key or tenant, so the lists stay short enough for plain insertion.
+Events lie in a dictionary by their sequence, which is unique. The order of each space is a sorted set of positions, one
+for each partition, key or tenant.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from itertools import islice
@@ -14,6 +13,7 @@ from itertools import islice
 from everbell.core.event import Event, Record
 from everbell.core.ids import SEQUENCE_MAX, place_in
 from everbell.core.time import HOUR_MS
+from everbell.stores.memory.positions import Positions
 from everbell.stores.memory.row_maker import MemoryRowMaker
 from everbell.stores.port import Finish, PreparedRows
 from everbell.stores.rows import StatusCounts
@@ -31,9 +31,9 @@ class Shelves:
     def __init__(self, partitions: int) -> None:
         self.counts: dict[str, StatusCounts] = {}
         self.events: dict[int, Event] = {}  # The unfinished events, by sequence.
-        self.scheduled: list[list[int]] = [[] for _ in range(partitions)]
-        self.waiting: defaultdict[tuple[int, str, str], list[int]] = defaultdict(list)
-        self.dead: defaultdict[str, list[int]] = defaultdict(list)
+        self.scheduled: list[Positions] = [Positions() for _ in range(partitions)]
+        self.waiting: defaultdict[tuple[int, str, str], Positions] = defaultdict(Positions)
+        self.dead: defaultdict[str, Positions] = defaultdict(Positions)
         # By hour, then by name: the record, and the time until which it is kept.
         self.records: defaultdict[int, dict[RecordName, tuple[Record, int]]] = defaultdict(dict)
         self.heads: dict[tuple[int, str, str], int] = {}
@@ -42,7 +42,8 @@ class Shelves:
 
     def put(self, events: Collection[Event]) -> None:
         for event in events:
-            insort(*self._spot(event))
+            shelf, place = self._spot(event)
+            shelf.add(place)
             self.events[event.sequence] = event
 
     def put_prepared(self, rows: PreparedRows) -> None:
@@ -50,9 +51,7 @@ class Shelves:
 
     def take(self, event: Event) -> None:
         shelf, place = self._spot(event)
-        index = bisect_left(shelf, place)
-        if shelf[index : index + 1] == [place]:
-            del shelf[index]
+        shelf.discard(place)
         self.events.pop(event.sequence, None)
 
     def end(self, ends: Sequence[Finish]) -> None:
@@ -116,7 +115,7 @@ class Shelves:
         return event if event is not None and (event.tenant, event.id) == (tenant, event_id) else None
 
     def at(self, place: int) -> Event:
-        """The event with this position in one of the lists."""
+        """The event with this position in one of the sets."""
         return self.events[place & SEQUENCE_MAX]
 
     def forget(self, hour: int, limit: int) -> int:
@@ -136,8 +135,8 @@ class Shelves:
         if not records:
             del self.records[name[0]]
 
-    def _spot(self, event: Event) -> tuple[list[int], int]:
-        """The list in which the event lies, and its position there."""
+    def _spot(self, event: Event) -> tuple[Positions, int]:
+        """The set in which the event lies, and its position there."""
         if event.state == "scheduled":
             return self.scheduled[event.partition], event.position
         if event.state == "waiting":

@@ -7,19 +7,24 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
-from everbell.core.event import Event, Record, position
+from everbell.core.event import Event, Record, position, position_at
 from everbell.core.ids import SEQUENCE_MAX
 from everbell.core.time import HOUR_MS
 from everbell.errors import StoreUnusable
 from everbell.stores.fence_checks import check_claim, check_fence, check_raise
 from everbell.stores.memory.find import search
+from everbell.stores.memory.positions import Positions
 from everbell.stores.memory.shelves import Shelves
 from everbell.stores.paging import is_left_out
 from everbell.stores.port import Change, Counts, Filter, Found, Page, Poison, Preparer, Refusal
 from everbell.stores.write_path import WritePath
+
+_LAST = 1 << 128
+"""Above all positions."""
 
 
 class MemoryStore:
@@ -59,25 +64,25 @@ class MemoryStore:
     async def page(
         self, partition: int, after: int, until_at: int, limit: int, without: Collection[tuple[str, str]] = ()
     ) -> Page:
-        shelf = self._shelves.scheduled[partition]
-        start = bisect_right(shelf, after)
-        stop = bisect_right(shelf, position(until_at, SEQUENCE_MAX))
-        next_at = shelf[stop] >> 56 if start <= stop < len(shelf) else None
-        page = self._page(shelf, start, stop, limit, next_at)
+        page, places = self._page(self._shelves.scheduled[partition], after, position(until_at, SEQUENCE_MAX), limit)
         if not without:
             return page
         events = [event for event in page.events if not is_left_out(event, without)]
         left_out = len(page.events) - len(events)
-        return replace(page, events=events, left_out=left_out, last=shelf[start + limit - 1] if page.more else None)
+        return replace(page, events=events, left_out=left_out, last=places[-1] if page.more else None)
 
     async def waiting(self, partition: int, tenant: str, key: str, after: int, limit: int) -> Page:
-        line = self._shelves.waiting.get((partition, tenant, key), [])
-        return self._page(line, bisect_right(line, after), len(line), limit, None)
+        line = self._shelves.waiting.get((partition, tenant, key))
+        return Page([], False, None) if line is None else self._page(line, after, _LAST, limit)[0]
 
-    def _page(self, shelf: list[int], start: int, stop: int, limit: int, next_at: int | None) -> Page:
-        events = [self._shelves.at(place) for place in shelf[start : min(start + limit, stop)]]
-        more = start + limit < stop
-        return Page(events, more, None if more else next_at)
+    def _page(self, shelf: Positions, after: int, until: int, limit: int) -> tuple[Page, list[int]]:
+        """A page, and the positions of its events."""
+        found = list(islice(shelf.after(after), limit + 1))
+        count = bisect_right(found, until)
+        more = count > limit
+        next_at = position_at(found[count]) if count < len(found) and not more else None
+        places = found[: min(count, limit)]
+        return Page([self._shelves.at(place) for place in places], more, next_at), places
 
     async def heads(self, partition: int, keys: Sequence[tuple[str, str]]) -> Sequence[int | None]:
         return [self._shelves.heads.get((partition, tenant, key)) for tenant, key in keys]

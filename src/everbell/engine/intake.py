@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
+from sys import intern
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -166,8 +167,13 @@ class Intake:
         placed = []
         for event in events:
             self._sequence += 1
-            partition = self._owned_one(event.tenant, event.id)
-            placed.append(replace(event, partition=partition, sequence=self._sequence))
+            # The events stay in memory, and have these values in common: each is kept once.
+            tenant, to = intern(event.tenant), intern(event.to)
+            run_at = event.due_at if event.run_at == event.due_at else event.run_at
+            partition = self._owned_one(tenant, event.id)
+            placed.append(
+                replace(event, tenant=tenant, to=to, run_at=run_at, partition=partition, sequence=self._sequence)
+            )
         return self._store(placed)
 
     def _partition_of(self, tenant: str, draft: Draft, sequence: int) -> int:

@@ -48,8 +48,9 @@ _BUSY_KEPT = 100_000
 _LINE_MS = 1_500
 _LINE_PART = 4
 _LINE_MS_MAX = 15_000
-# Ranks are counted for people: of a sample, and at most once in a while.
-_RANKED_MAX = 10_000
+# Ranks are counted for people: of a sample, and at most once in a while. A placement takes some microseconds, and no
+# event is delivered meanwhile.
+_RANKED_MAX = 500
 _RANKED_MS = 1_000
 # The number of copies that are merged before other tasks run on the loop.
 _MERGE_SLICE = 200
@@ -336,7 +337,9 @@ class Holder:
     # For users
 
     def held_by_rank(self) -> dict[int, int]:
-        """The number of live copies, by the number of replicas that come before this node. At most once a second."""
+        """The number of live copies, by the number of replicas that come before this node. It is an estimate if there
+        are many, and made at most once a second.
+        """
         now = self._clock.elapsed_ms()
         if now >= self._ranked_ms + _RANKED_MS:
             me = self._members.me
@@ -345,7 +348,10 @@ class Holder:
                 for copy in islice(self.store.live(), _RANKED_MAX)
                 if copy.event is not None
             )
-            self._ranks, self._ranked_ms = dict(sorted(Counter(ranks).items())), now
+            sample = Counter(ranks)
+            share = max((self.store.pending + self.store.dead) / max(sample.total(), 1), 1.0)
+            self._ranks = {place: round(count * share) for place, count in sorted(sample.items())}
+            self._ranked_ms = now
         return self._ranks
 
     def is_busy_elsewhere(self, copy: Copy) -> bool:

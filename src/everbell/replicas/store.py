@@ -22,6 +22,7 @@ from everbell.core.replicas.sightings import AWAY_MAX_MS, Sightings
 from everbell.core.replication import Replication
 from everbell.core.time import HOUR_MS
 from everbell.engine.replica_requests import CopyName
+from everbell.replicas.shared_values import SharedValues
 from everbell.stores.memory.store import MemoryStore
 from everbell.stores.port import Add, Change, Finish, Move, Refusal
 from everbell.stores.rows import DEAD, ENDED, PENDING
@@ -65,6 +66,7 @@ class CopyStore(MemoryStore):
         # until when replicas may take turns at the event (by the monotonic clock).
         self._ends: dict[_RecordName, tuple[int, int]] = {}
         self._made_room_ms = 0
+        self._shared = SharedValues()
 
     def expect(self, name: CopyName, copy: Copy | None) -> None:
         """The next change of this event comes from another replica, whose copy is given. None: it is dropped here."""
@@ -118,7 +120,7 @@ class CopyStore(MemoryStore):
     def _keep(self, name: CopyName, change: Add | Move | Finish, copy: Copy) -> None:
         """Hold a copy in the place of the earlier one. Its event is the one that the engine has stored."""
         event = _event_after(change)
-        copy = replace(copy, event=event)
+        copy = self._shared.copy_with(copy, event)
         before = self.copies.get(name)
         self.held_bytes += _cost(copy) - (0 if before is None else _cost(before))
         self.tombstones += (copy.event is None) - (before is not None and before.event is None)

@@ -31,7 +31,15 @@ class Roster:
 
     def _replicas_of(self, name: str, count: int) -> tuple[str, ...]:
         """The members for the event with this name, first in line first. All members if there are too few."""
-        ranked = sorted(self.names, key=lambda member: (-self._score(member, name), member))
+        encoded = name.encode()
+
+        def score(member: str) -> bytes:
+            hashed = self._hashes[member].copy()
+            hashed.update(encoded)
+            return hashed.digest()
+
+        # Members with equal scores stay in the order of their names, also in reverse.
+        ranked = sorted(self.names, key=score, reverse=True)
         if len(ranked) <= count:
             return tuple(ranked)
         if not self._is_spread:
@@ -42,8 +50,3 @@ class Roster:
             turn = seen[self._zones[member]] = seen.get(self._zones[member], -1) + 1
             rounds.append((turn, place))
         return tuple(ranked[place] for place in sorted(place for _, place in sorted(rounds)[:count]))
-
-    def _score(self, member: str, name: str) -> int:
-        hashed = self._hashes[member].copy()
-        hashed.update(name.encode())
-        return int.from_bytes(hashed.digest())

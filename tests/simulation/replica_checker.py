@@ -51,7 +51,8 @@ class Side:
     titles: frozenset[str]
     from_ms: int
     until_ms: int
-    held: frozenset[str]
+    held: dict[str, int]
+    """By name, with the time by which the side has to attempt each."""
 
 
 @dataclass
@@ -69,6 +70,8 @@ class ReplicaChecker:
         self.wanted: dict[str, Wanted] = {}
         self.broken: list[str] = []
         self.sides: list[Side] = []
+        self.mended_ms: list[int] = []
+        """When splits ended early: all nodes were healed, or a node started that reaches both sides."""
         self.troubles: list[tuple[int, str]] = []
         """When a process (by its title) died, or was paused, stopped or cut off."""
         self.duplicates: Counter[str] = Counter()
@@ -78,11 +81,20 @@ class ReplicaChecker:
         self._clocks_agree = clocks_agree
         self._custody: defaultdict[str, Custody] = defaultdict(Custody)
 
+    def left(self, held: Iterable[tuple[str, int]], held_elsewhere: Counter[str], alive: int) -> None:
+        """A process that held these events has stopped, and has given them away. If too few nodes hold an event now,
+        that is no better than a death.
+        """
+        for name, count in held:
+            if 0 < held_elsewhere[name] < min(count, alive):
+                self._custody[name].deaths += 1
+
     def died(self, held: Iterable[tuple[str, int]], held_elsewhere: Counter[str], alive: int) -> None:
         """A process died that held these events, each with its number of replicas. `alive` other processes live."""
         for name, count in held:
             custody, others = self._custody[name], held_elsewhere[name]
-            if others + 1 >= min(count, alive + 1):
+            # All processes that live held it. If they are fewer than acknowledged it, the earlier deaths still count.
+            if others + 1 >= max(min(count, alive + 1), self.wanted[name].needed):
                 custody.deaths = 0
             custody.deaths += 1
             if not others and custody.deaths >= self.wanted[name].needed:
@@ -162,13 +174,16 @@ class ReplicaChecker:
         return "a message was late or lost"
 
     def _judge_side(self, side: Side, by_name: dict[str, list[Attempt]]) -> list[str]:
-        if any(title in side.titles and side.from_ms <= at_ms <= side.until_ms for at_ms, title in self.troubles):
+        until_ms = min([side.until_ms, *(at_ms for at_ms in self.mended_ms if at_ms >= side.from_ms)])
+        if any(title in side.titles and side.from_ms <= at_ms <= until_ms for at_ms, title in self.troubles):
             return []
         return [
             f"split: {name} was due, and {', '.join(sorted(side.titles))} did not attempt it on their side"
-            for name in side.held
-            if not any(
-                (each.sender in side.titles and each.began_ms <= side.until_ms) or each.began_ms < side.from_ms
+            for name, by_ms in side.held.items()
+            if by_ms <= until_ms
+            and not (self.wanted[name].maybe_cancelled or self.wanted[name].changed)
+            and not any(
+                (each.sender in side.titles and each.began_ms <= until_ms) or each.began_ms < side.from_ms
                 for each in by_name[name]
             )
         ]

@@ -65,6 +65,8 @@ class ReplicaClients:
             return await self._network.ask("client", node.title, lambda: node.process, lambda: replicas.ask(request))
         except EverbellError as failed:
             self.answers[type(failed).__name__] += 1
+            if isinstance(failed, NotFound) and not node.membership.has_met_others:
+                raise Stopping("a node that started alone cannot know of others") from failed
             raise
 
     async def one(self, name: str) -> None:
@@ -168,5 +170,5 @@ class ReplicaClients:
 
 
 def is_confirmed_by_all(seen: Seen) -> bool:
-    """Whether the answer says that as many nodes have a change as shall hold the event."""
-    return len(seen.holders) >= seen.replicas
+    """Whether the answer says that all replicas have a change, and that no other node may lack it."""
+    return bool(seen.holders) and not seen.unreached

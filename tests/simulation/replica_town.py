@@ -59,6 +59,8 @@ class TownNetwork:
         self.loss = 0.0
         self.twice = 0.0
         self.slow_s = 0.0
+        self.patience_s = 0.2
+        """How long it takes until a sender notices that a message was lost."""
         self.lost = 0
         self.repeated = 0
         self._dice = dice
@@ -109,14 +111,14 @@ class TownMembers:
         packed = pack_request(request)
         await asyncio.sleep(network.delay_s())
         if network.loses(self.me, name) or name not in town.nodes:
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(network.patience_s)
             raise NotOwner(f"node {name} cannot be reached")
         if network.repeats():
             town.begin(answer_packed(packed, town.nodes[name].answers.ask))
         answer = await answer_packed(packed, town.nodes[name].answers.ask)
         await asyncio.sleep(network.delay_s())
         if network.loses(name, self.me) or name not in town.nodes:
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(network.patience_s)
             raise OutcomeUnknown(f"node {name} did not answer")
         return unpack_answer(request, answer)
 

@@ -53,6 +53,7 @@ class ReplicaWorld:
         self._options = options
         self._dice = random.Random(f"{seed}/machines")
         self._boots = 0
+        self._held_at_stop: dict[str, dict[str, int]] = {}
         self._registry = Registry()
         work = random.Random(f"{seed}/work")
         self._clients = ReplicaClients(loop, self.network, self.nodes, self.checker, options, work)
@@ -86,6 +87,8 @@ class ReplicaWorld:
     def boot(self, name: str) -> None:
         """Start a process of this name."""
         self._boots += 1
+        if name not in self.nodes:
+            self.checker.mended_ms.append(self._clients.now_ms)
         options, dice = self._options, self._dice
         rate = 1 + dice.uniform(-1, 1) * options.drift
         process = Process(self._loop, name, rate, int(dice.uniform(-1, 1) * options.clock_off_ms))
@@ -104,6 +107,7 @@ class ReplicaWorld:
         if node.serves and node.replicas is not None:
             self._note(f"stop {node.title}")
             self.troubled(name)
+            self._held_at_stop[node.title] = held_by(node)
             node.process.spawn(self._stop(node, drain_s))
 
     async def _stop(self, node: ReplicaNode, drain_s: float) -> None:
@@ -119,8 +123,10 @@ class ReplicaWorld:
         self.checker.trouble(self._clients.now_ms, node.title)
         others = [each for each in self.nodes.values() if each is not node and not each.process.dead]
         held_elsewhere = Counter(name for each in others for name in {name_of(copy) for copy in live(each)})
-        held = {name_of(copy): copy.replication.count for copy in live(node)}
+        held = held_by(node)
         self.checker.died(held.items(), held_elsewhere, len(others))
+        given_away = [each for each in self._held_at_stop.pop(node.title, {}).items() if each[0] not in held]
+        self.checker.left(given_away, held_elsewhere, len(others))
         self._loop.after(self._dice.expovariate(0.3), self._revive, node)
 
     def _revive(self, node: ReplicaNode) -> None:
@@ -145,24 +151,29 @@ class ReplicaWorld:
         for side in sides:
             nodes = [self.nodes[name] for name in side if name in self.nodes and not self.nodes[name].process.dead]
             held = {copy.id: copy for node in nodes if node.process.fuse < 0 for copy in live(node)}
-            due = frozenset(name_of(copy) for copy in held.values() if self._is_due_within(copy, now_ms, until_ms))
+            due = {
+                name_of(copy): by_ms
+                for copy in held.values()
+                if (by_ms := self._attempted_by(copy, now_ms)) is not None and by_ms < until_ms
+            }
             self.checker.sides.append(Side(frozenset(node.title for node in nodes), now_ms, until_ms, due))
             self.seen["events due on a side of a split"] += len(due)
 
-    def _is_due_within(self, copy: Copy, from_ms: int, until_ms: int) -> bool:
-        """Whether an untouched event has its first attempt during a split, whichever replica makes it."""
+    def _attempted_by(self, copy: Copy, from_ms: int) -> int | None:
+        """The time by which an untouched event has its first attempt after a split, whichever replica makes it."""
         wanted = self.checker.wanted[name_of(copy)]
         due_ms = wanted.due_at - START_AT
         slack_ms = (copy.replication.count + 1) * copy.replication.skew_ms + 2 * 2_300 + 5_000
-        return (
+        is_untouched = (
             not wanted.changed
             and not wanted.maybe_cancelled
             and wanted.acknowledged_ms is not None
             and copy.event is not None
             and copy.event.occurrence == 1
             and copy.event.attempt_count == 0
-            and from_ms + 2_300 < due_ms < until_ms - slack_ms
+            and from_ms + 2_300 < due_ms
         )
+        return due_ms + slack_ms if is_untouched else None
 
     def _find(self, name: str) -> tuple[Process, Ask] | None:
         node = self.nodes.get(name)
@@ -218,6 +229,7 @@ class ReplicaWorld:
     async def _heal(self) -> None:
         """All faults end, and all nodes find together."""
         self._note("heal")
+        self.checker.mended_ms.append(self._clients.now_ms)
         self.network.heal()
         self.receivers.healed = True
         self.receivers.cut_until_s.clear()
@@ -293,6 +305,11 @@ def live(node: ReplicaNode) -> list[Copy]:
     return [] if node.replicas is None else list(node.replicas.store.live())
 
 
+def held_by(node: ReplicaNode) -> dict[str, int]:
+    """The events that a node holds, with the number of their replicas."""
+    return {name_of(copy): copy.replication.count for copy in live(node)}
+
+
 def name_of(copy: Copy) -> str:
     assert copy.event is not None
     return copy.event.payload.decode().partition("/")[0]
@@ -309,7 +326,9 @@ def leftovers(node: ReplicaNode) -> list[str]:
         "tombstones": store.tombstones,
         "expected changes": len(store._expected),
         "ends": len(store._ends),
-        "announcements": len(holder._busy),
+        "overdue events": len(store.overdue),
+        "strays": len(holder.strays),
+        "announcements": len(holder.turns.busy),
         "entries": len(memory.entries),
         "records": sum(len(each) for each in store._shelves.records.values()),
     }

@@ -6,17 +6,11 @@ import pytest
 
 from tests.simulation.replica_campaign import simulate_replicas_seed
 
-SEEDS = (1, 2, 3, 5, 7, *range(10, 18))
-# Faults that the campaign finds and that are not fixed yet, by the rule of the checker that notices.
-KNOWN_FAULTS = {0: "cancelled", 4: "duplicate", 6: "unknown", 8: "duplicate", 9: "unknown"}
+# Seeds in which a promise was once broken: a cancel that missed a node which the log had dropped (0, 20, 37, 102), late
+# occurrences that all replicas delivered (4, 8, 35), "not found" while a node held the event (6, 9, 89, 94).
+SEEDS = (*range(10), 20, 35, 37, 89, 94, 102)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_promises_hold_in_many_kinds_of_clusters_of_replicas(seed: int) -> None:
     assert simulate_replicas_seed(seed).violations == []
-
-
-@pytest.mark.parametrize(("seed", "rule"), KNOWN_FAULTS.items())
-def test_the_checker_notices_the_known_faults(seed: int, rule: str) -> None:
-    """A fault that is fixed makes this test fail: then its seed belongs to `SEEDS`."""
-    assert {violation.partition(":")[0] for violation in simulate_replicas_seed(seed).violations} == {rule}

@@ -62,6 +62,10 @@ class HoldersView(Struct, frozen=True):
 
     count: Annotated[int, Meta(description="how many nodes shall hold it")]
     held_by: tuple[str, ...]
+    unreached: Annotated[
+        tuple[str, ...],
+        Meta(description="nodes that may hold it in an earlier form: no answer came, or they left with their copies"),
+    ] = ()
 
 
 class EventView(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -269,7 +273,7 @@ def _attempt_view(attempt: Attempt) -> AttemptView:
 
 
 def _holders_view(seen: Seen) -> HoldersView | None:
-    return HoldersView(seen.replicas, seen.holders) if seen.replicas else None
+    return HoldersView(seen.replicas, seen.holders, seen.unreached) if seen.replicas else None
 
 
 def _retry_view(retry: RetryPolicy) -> RetryView:

@@ -19,7 +19,7 @@ from everbell.stores.port import Counts, Filter
 CopyName = tuple[str, str]
 """The tenant and the id of an event."""
 HoldResult = Copy | Literal["held", "full"]
-"""`held`: the node holds this copy or a later one. A copy: another event has the id. `full`: there is no room."""
+"""`held`: the node holds this copy. A copy: it has a later one, or another event has the id. `full`: it has no room."""
 
 
 class ReplicaRequest(Request[A_co], frozen=True):
@@ -37,6 +37,29 @@ class HoldCopies(ReplicaRequest[Sequence[HoldResult]], frozen=True):
     format: int = REPLICA_FORMAT
 
 
+class ChangeCopies(ReplicaRequest[Sequence[bool]], frozen=True):
+    """Hold these copies, which a user has changed. True: the node holds the copy, and knows the members that the sender
+    knows, so it has given no copy to others.
+    """
+
+    tag = "replicas_change"
+    copies: Sequence[Copy]
+    roster: int
+    """The digest of the members that the sender knows."""
+
+
+class ConfirmCopies(ReplicaRequest[Sequence[int]], frozen=True):
+    """The sender is about to drop its copies of these events, in these orders. Answered by the indexes of those that
+    the receiver holds in this order or a later one. A node that knows other members than the sender confirms nothing:
+    it may be about to give its copies to the sender.
+    """
+
+    tag = "replicas_confirm"
+    names: Sequence[CopyName]
+    orders: Sequence[Order]
+    roster: int
+
+
 class DropCopies(ReplicaRequest[None], frozen=True):
     """Drop copies of events that were refused, because too few nodes could hold them. A changed copy stays."""
 
@@ -52,7 +75,7 @@ class NoteBusy(ReplicaRequest[None], frozen=True):
 
 
 class Beacon(ReplicaRequest[None], frozen=True):
-    """How the sender is doing; sent every few seconds."""
+    """How the sender is doing, for nodes that do not know `NodeBeacon`."""
 
     tag = "replicas_beacon"
     sender: str
@@ -68,8 +91,26 @@ class Beacon(ReplicaRequest[None], frozen=True):
     """The tenants and targets of which due events wait in line at the sender."""
 
 
+class NodeBeacon(ReplicaRequest[None], frozen=True):
+    """How the sender is doing; sent every few seconds. The fields of `Beacon`, and two more."""
+
+    tag = "replicas_node_beacon"
+    sender: str
+    boot: int
+    roster: int
+    is_settled: bool
+    is_leaving: bool
+    flows: Sequence[tuple[str, str]]
+    knows_boot: int
+    """The `boot` of the receiver as the sender knows it: an agreement with an earlier process does not count."""
+    away: Sequence[tuple[str, int]]
+    """Nodes that are not members, and may hold copies; and since how long (ms)."""
+
+
 class CompareCopies(ReplicaRequest[Sequence[int]], frozen=True):
-    """The sender holds these events in these orders. Answered by the indexes of those that the receiver lacks."""
+    """The sender holds these events in these orders. Answered by the indexes of those that the receiver lacks, and by
+    `~index` for those of which the receiver has a later copy.
+    """
 
     tag = "replicas_compare"
     names: Sequence[CopyName]

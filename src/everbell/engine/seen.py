@@ -24,6 +24,10 @@ class Seen(Struct, frozen=True, array_like=True):
     """For an event that replicas hold: the nodes that have it in this form."""
     replicas: int = 0
     """For an event that replicas hold: the number of nodes that shall have it; 0 for a stored event."""
+    unreached: tuple[str, ...] = ()
+    """For an event that replicas hold: nodes that may have it in an earlier form. They did not answer, or left the
+    cluster without giving their copies away.
+    """
 
     @classmethod
     def of(cls, event: Event | Record, status: Status, *, created: bool = False) -> Seen:

@@ -45,8 +45,14 @@ A = TypeVar("A")
 _NONCE_BYTES = 9
 
 
-class _Refilling(Overloaded):
-    """No member holds the event, and some members have only just started."""
+class _Doubtful(Overloaded):
+    """No member holds the event, and some members cannot say that it does not exist."""
+
+
+class _Doubt(Struct, frozen=True):
+    """Why a member that has no copy cannot say that there is no event."""
+
+    reason: str
 
 
 class _New(Struct):
@@ -140,7 +146,8 @@ class Coordinator:
 
         async def hold(name: str) -> None:
             with suppress(EverbellError):
-                if list(await self._members.ask(name, HoldCopies([existing], False))) == ["held"]:
+                (result,) = await self._members.ask(name, HoldCopies([existing], False))
+                if result != "full":  # It holds this copy, or a later one.
                     new.held_by.append(name)
 
         await asyncio.gather(*(hold(name) for name in new.replicas))
@@ -184,32 +191,38 @@ class Coordinator:
 
     async def get(self, tenant: str, event_id: str) -> Seen:
         """The event as its most advanced holder knows it. Raises `NotFound` only if every member has answered."""
-        holders, silent, refilling = await self._holders(tenant, event_id)
+        holders, silent, doubts = await self._holders(tenant, event_id)
         if not holders:
-            raise _unknown(event_id, silent, refilling)
+            raise _unknown(event_id, silent, doubts)
         # A holder that is delivering the event knows the most.
         delivering = [seen for _, seen in holders if seen.status == "delivering"]
         latest = max(delivering or [seen for _, seen in holders], key=_progress)
-        return replace(latest, holders=tuple(name for name, _ in holders))
+        return replace(latest, holders=tuple(name for name, _ in holders), unreached=_unreached(holders, silent))
 
     async def replace(self, request: Replace) -> Seen:
         """Replace the event, or create it if every member answers that it holds none."""
         try:
             return await self.ask(request.tenant, request.id, request)
-        except (NotFound, _Refilling):
+        except (NotFound, _Doubtful):
             return await self._create(request)
 
     async def ask(self, tenant: str, event_id: str, request: Request[A]) -> A:
         """Let a holder of the event answer. Raises `NotFound` only if every member has answered."""
-        holders, silent, refilling = await self._holders(tenant, event_id)
+        holders, silent, doubts = await self._holders(tenant, event_id)
         packed = AskHolder(pack_request(request))
         failed: EverbellError | None = None
         for name, _ in holders:
             try:
-                return unpack_answer(request, await self._members.ask(name, packed))
+                answer = unpack_answer(request, await self._members.ask(name, packed))
             except Overloaded as away:
                 failed = away  # It did nothing: the next holder may.
-        raise failed or _unknown(event_id, silent, refilling)
+                continue
+            if isinstance(answer, Seen):
+                # The other holders may know of nodes that this one does not know of.
+                others = {*answer.unreached, *_unreached(holders, ())}.difference(answer.holders)
+                return replace(answer, unreached=tuple(sorted(others)))
+            return answer
+        raise failed or _unknown(event_id, silent, doubts)
 
     async def _create(self, request: Replace) -> Seen:
         if request.version is not None:
@@ -223,7 +236,7 @@ class Coordinator:
 
     async def _holders(self, tenant: str, event_id: str) -> tuple[list[tuple[str, Seen]], list[str], list[str]]:
         """The members that hold an event with what they hold, first in line first; the members without an answer; and
-        the members without a copy that are still being refilled.
+        why members without a copy cannot say that there is no event.
 
         The members that the id names and the present replicas are asked first, then all others.
         """
@@ -233,33 +246,37 @@ class Coordinator:
         likely = [name for name in line if bits is not None and matches(bits, name)] or list(line[:3])
         found: list[tuple[str, Seen]] = []
         silent: list[str] = []
-        refilling: list[str] = []
+        doubts: list[str] = []
         for some in (likely, [name for name in line if name not in likely]):
             answers = await asyncio.gather(*(self._look(name, tenant, event_id) for name in some))
             silent += [name for name, answer in zip(some, answers, strict=True) if answer == "silent"]
-            refilling += [name for name, answer in zip(some, answers, strict=True) if answer == "refilling"]
+            doubts += [answer.reason for answer in answers if isinstance(answer, _Doubt)]
             found = [(name, answer) for name, answer in zip(some, answers, strict=True) if isinstance(answer, Seen)]
             if found:
                 break
-        return found, silent, refilling
+        return found, silent, doubts
 
-    async def _look(self, name: str, tenant: str, event_id: str) -> Seen | Literal["silent", "refilling"] | None:
+    async def _look(self, name: str, tenant: str, event_id: str) -> Seen | _Doubt | Literal["silent"] | None:
         """The event at one member; None if the member holds no copy."""
         try:
             return await self._members.ask(name, LookForCopy(tenant, event_id))
-        except Conflict:
-            return "refilling"
+        except Conflict as doubt:
+            return _Doubt(str(doubt))
         except EverbellError:
             return "silent"
 
 
-def _unknown(event_id: str, silent: Sequence[str], refilling: Sequence[str]) -> NotFound | Overloaded:
+def _unreached(holders: Sequence[tuple[str, Seen]], silent: Sequence[str]) -> tuple[str, ...]:
+    """The nodes that may hold an event in an earlier form, as its holders know."""
+    away = {name for _, seen in holders for name in seen.unreached}
+    return tuple(sorted({*silent, *away}.difference(name for name, _ in holders)))
+
+
+def _unknown(event_id: str, silent: Sequence[str], doubts: Sequence[str]) -> NotFound | Overloaded:
     if silent:
         return Overloaded(f"{', '.join(silent)} may hold the event {event_id!r}, and cannot be asked; try again")
-    if refilling:
-        return _Refilling(
-            f"no other node holds the event {event_id!r}, and {', '.join(refilling)} started a moment ago; try again"
-        )
+    if doubts:
+        return _Doubtful(f"no member holds the event {event_id!r}, but {'; '.join(sorted(set(doubts)))}; try again")
     return NotFound(f"there is no event {event_id!r}, or it ended longer ago than the nodes remember")
 
 

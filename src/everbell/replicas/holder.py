@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -24,15 +24,24 @@ from everbell.clock import Clock
 from everbell.core.event import Event, Record
 from everbell.core.replicas.copies import REPLICA_FORMAT, Copy, delivered_twice, for_wire
 from everbell.core.replicas.ids import ALL_BITS, make_replica_id, place_name
-from everbell.core.replicas.turns import Busy, rank, turn_at
+from everbell.core.replicas.placement import Roster
+from everbell.core.replicas.turns import Busy, rank
 from everbell.core.verdict import cancelled
 from everbell.engine.entry import Entry
-from everbell.engine.replica_requests import CompareCopies, CopyName, DropCopies, HoldCopies, HoldResult, NoteBusy
+from everbell.engine.replica_requests import (
+    ChangeCopies,
+    CopyName,
+    DropCopies,
+    HoldCopies,
+    HoldResult,
+    NoteBusy,
+)
 from everbell.errors import Conflict, EverbellError, NotFound, Overloaded
 from everbell.replicas.messenger import Messenger
 from everbell.replicas.port import Members
 from everbell.replicas.queues import make_token
 from everbell.replicas.store import CopyStore
+from everbell.replicas.turn_taking import TurnTaking
 from everbell.stores.port import Change, Finish, Move
 
 if TYPE_CHECKING:
@@ -43,11 +52,6 @@ _ANNOUNCE_PART = 4
 # A receiver may use its whole deadline, and the outcome has to travel.
 _DEADLINE_MS = 500
 _NONCE_BYTES = 9
-_BUSY_KEPT = 100_000
-# How long a node with due events in line keeps the other replicas from delivering them.
-_LINE_MS = 1_500
-_LINE_PART = 4
-_LINE_MS_MAX = 15_000
 # Ranks are counted for people: of a sample, and at most once in a while. A placement takes some microseconds, and no
 # event is delivered meanwhile.
 _RANKED_MAX = 500
@@ -67,14 +71,14 @@ class Holder:
         self.store = store
         self.duplicates = 0
         """Occurrences that this node and another node delivered."""
+        self.strays: dict[CopyName, None] = {}
+        """Events of which this node was given a copy although it is no replica of them."""
         self.started_by_rank: Counter[int] = Counter()
         """Attempts that started on this node, by the number of replicas that came before it."""
         self._members = members
         self._messenger = messenger
         self._clock = clock
-        self._busy: dict[CopyName, Busy] = {}
-        # The node, tenant and target of due events that wait in line at another node, until when.
-        self._lines: dict[tuple[str, str, str], int] = {}
+        self.turns = TurnTaking(store, members, clock)
         self._engine: Engine | None = None
         # Events that are being added, so that a second message about one waits for the first.
         self._adding: dict[CopyName, asyncio.Future[None]] = {}
@@ -100,18 +104,10 @@ class Holder:
         copy = self.store.copies.get((event.tenant, event.id))
         if copy is None:
             return event.run_at
-        replicas = self.replicas_of(copy)
-        me = self._members.me
-        at = turn_at(event, copy.replication, replicas, me, self._busy.get(copy.name))
-        if self._lines and at > event.run_at:
-            before = replicas[: replicas.index(me)] if me in replicas else replicas
-            group = self.engine.memory.flows.look_up(event).group
-            line_at = max((self._lines.get((name, event.tenant, group), 0) for name in before), default=0)
-            if line_at > at:
-                # The longer the event waits, the more rarely it is looked at: a line may be long, and last for hours.
-                overdue_ms = self._clock.now() - event.run_at
-                at = line_at + min(overdue_ms // _LINE_PART, _LINE_MS_MAX)
-        return at
+        return self.turns.turn_at(event, copy, self.replicas_of(copy), self._group_of)
+
+    def _group_of(self, event: Event) -> str:
+        return self.engine.memory.flows.look_up(event).group
 
     def begun(self, entries: Sequence[Entry]) -> None:
         now = self._clock.now()
@@ -132,10 +128,14 @@ class Holder:
                 loop.call_later(grace_ms / 1_000, self._announce, entry, copy, replicas)
 
     def _announce(self, entry: Entry, copy: Copy, replicas: tuple[str, ...]) -> None:
-        if not entry.in_flight:
-            return
-        until_at = entry.started_at + entry.tenant.timeout_ms + _DEADLINE_MS
-        self._messenger.tell_busy(replicas, Busy(*copy.name, entry.event.occurrence, entry.attempt, until_at))
+        if entry.in_flight:
+            self._messenger.tell_busy(replicas, _busy(entry))
+
+    def in_flight_of(self, copies: Iterable[Copy]) -> list[Busy]:
+        """The attempts of these events that are in flight here."""
+        entries = self.engine.memory.entries
+        found = (entries.get(copy.event.sequence) for copy in copies if copy.event is not None)
+        return [_busy(entry) for entry in found if entry is not None and entry.in_flight]
 
     def make_token(self, nonce: str) -> str:
         return make_token(nonce, self._members.me)
@@ -176,6 +176,8 @@ class Holder:
         known: list[int] = []
         names: set[CopyName] = set()
         for index, copy in enumerate(copies):
+            if copy.event is not None and self._members.me not in self.replicas_of(copy):
+                self.strays[copy.name] = None
             if copy.name in self.store.copies or copy.name in names or copy.name in self._adding:
                 known.append(index)
             elif copy.event is None:
@@ -225,19 +227,20 @@ class Holder:
         if existing is None:
             # It could not be added a moment ago, or it was dropped since: this message is like the first about it.
             return (await self._hold_some([copy], is_new))[0]
-        if is_new and existing.stamp != copy.stamp:
+        if not is_new:
+            return await self.merge(copy)
+        if existing.stamp != copy.stamp:
             return for_wire(existing)
-        return await self.merge(copy)
+        merged = await self.merge(copy)
+        return "held" if isinstance(merged, Copy) else merged  # The event has got further since it was made.
 
     async def merge(self, copy: Copy) -> HoldResult:
         """Merge a copy from another node into the one that is held here."""
         name = copy.name
-        existing = self.store.copies.get(name)
-        if existing is None:
-            return "held"
+        existing = self.store.copies[name]
         self.duplicates += delivered_twice(existing, copy)
         if copy.order <= existing.order:
-            return "held"
+            return "held" if copy.order == existing.order else for_wire(existing)
         if existing.event is None:
             return await self._revive(copy)
 
@@ -250,7 +253,7 @@ class Holder:
 
         try:
             await self.engine.adoption.change(*name, edit)
-            self._busy.pop(name, None)
+            self.turns.busy.pop(name, None)
         except (_Stale, Conflict, NotFound):
             pass  # The event has ended here in the meantime, or this node's own attempt decides.
         except EverbellError:
@@ -291,48 +294,52 @@ class Holder:
             if current is not None and current.touched == copy.touched:
                 await self.forget(copy.name, current)
 
-    async def forget(self, name: CopyName, before: Copy) -> None:
-        """Drop a copy without a trace: other nodes hold it, or it was never acknowledged. A later copy stays."""
+    async def forget(self, name: CopyName, before: Copy, roster: Roster | None = None) -> bool:
+        """Drop a copy without a trace: other nodes hold it, or it was never acknowledged. A later copy stays.
+        Returns whether it was dropped.
+
+        With a `roster`, it stays as well if the members have changed since: this node may be a replica again, and has
+        perhaps told another node so.
+        """
 
         def edit(event: Event) -> Change:
             if self.store.copies.get(name) is not before or self.is_in_flight(event):
                 raise _Stale  # It has changed since the others confirmed it.
+            if roster is not None and roster is not self._members.roster:
+                raise _Stale
             self.store.expect(name, None)
             return Finish(event, cancelled(event, 0), 0)
 
         try:
             await self.engine.adoption.change(*name, edit)
-            self._busy.pop(name, None)
+            self.turns.busy.pop(name, None)
         except (_Stale, Conflict, NotFound):
-            pass
+            return False
         except EverbellError:
             self.store.expect_no_more(name)
+            return False
+        return True
 
     async def note_busy(self, request: NoteBusy) -> None:
-        for busy in request.busy:
-            name = busy.tenant, busy.id
-            if name in self.store.copies and (len(self._busy) < _BUSY_KEPT or name in self._busy):
-                self._busy[name] = busy
+        self.turns.note_busy(request.busy, lambda tenant: self.engine.tenants.policy(tenant).timeout_ms + _DEADLINE_MS)
 
-    def note_lines(self, sender: str, flows: Sequence[tuple[str, str]]) -> None:
-        """Due events of these tenants and targets wait in line at another node."""
-        until_at = self._clock.now() + _LINE_MS
-        for tenant, group in flows:
-            self._lines[sender, tenant, group] = until_at
+    async def change(self, request: ChangeCopies) -> Sequence[bool]:
+        if request.roster != self._members.roster.digest:
+            await self.hold(HoldCopies(request.copies, False))
+            return [False] * len(request.copies)
+        # A node that is no replica has nothing to change, unless it still has a copy.
+        ours = [index for index, copy in enumerate(request.copies) if self._is_concerned(copy)]
+        results = await self.hold(HoldCopies([request.copies[index] for index in ours], False))
+        missed = {index for index, result in zip(ours, results, strict=True) if result != "held"}
+        return [index not in missed for index in range(len(request.copies))]
 
-    def forget_announcements(self) -> None:
-        """Forget announcements of other nodes that no longer count."""
-        now = self._clock.now()
-        self._busy = {name: busy for name, busy in self._busy.items() if busy.until_at > now}
-        self._lines = {line: until_at for line, until_at in self._lines.items() if until_at > now}
+    def _is_concerned(self, copy: Copy) -> bool:
+        is_known = copy.name in self.store.copies or copy.name in self._adding
+        return copy.event is None or is_known or self._members.me in self.replicas_of(copy)
 
-    async def compare(self, request: CompareCopies) -> Sequence[int]:
-        copies = self.store.copies
-        return [
-            index
-            for index, (name, order) in enumerate(zip(request.names, request.orders, strict=True))
-            if (own := copies.get(name)) is None or own.order < order
-        ]
+    async def take(self, copies: Sequence[Copy]) -> None:
+        """Take over later copies of another node."""
+        await self.hold(HoldCopies(copies, False))
 
     # For users
 
@@ -354,16 +361,6 @@ class Holder:
             self._ranked_ms = now
         return self._ranks
 
-    def is_busy_elsewhere(self, copy: Copy) -> bool:
-        """Whether another node has announced an attempt of the event that may still be in flight."""
-        busy, event = self._busy.get(copy.name), copy.event
-        return (
-            busy is not None
-            and event is not None
-            and (busy.occurrence, busy.attempt) == (event.occurrence, event.attempt_count + 1)
-            and busy.until_at > self._clock.now()
-        )
-
     def lists(self, event: Event | Record, among: Sequence[str]) -> bool:
         """Whether this node, of all these, lists the event in a search: only the first in line does."""
         copy = self.store.copies.get((event.tenant, event.id))
@@ -381,3 +378,10 @@ class Holder:
             if flow.ready and (flow.breaker is None or flow.breaker.state == "closed")
         ]
         return [*ready, *((tenant, f"queue:{name}") for tenant, name in self.engine.observer.waiting_queues())]
+
+
+def _busy(entry: Entry) -> Busy:
+    event, tenant = entry.event, entry.tenant
+    patience_ms = tenant.lease_ms if event.to.startswith("queue:") else tenant.timeout_ms
+    until_at = entry.started_at + patience_ms + _DEADLINE_MS
+    return Busy(event.tenant, event.id, event.occurrence, entry.attempt, until_at)

@@ -1,18 +1,18 @@
 """Messages to the other replicas: later copies, and attempts in flight.
 
-The messages of one turn of the loop to one node travel together. If a node does not answer, its messages are dropped
-and the node is marked: the resync compares all copies with it when it answers again. So nothing waits for a node that
-is away, and memory stays bounded.
+The messages of one turn of the loop to one node travel together. A node that has a later copy answers with it. If a
+node does not answer, its messages are dropped and the node is marked: the resync compares all copies with it when it
+answers again. So nothing waits for a node that is away, and memory stays bounded.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from everbell.core.replicas.copies import Copy, for_wire
 from everbell.core.replicas.turns import Busy
-from everbell.engine.replica_requests import CopyName, HoldCopies, NoteBusy
+from everbell.engine.replica_requests import CopyName, HoldCopies, HoldResult, NoteBusy
 from everbell.errors import EverbellError
 from everbell.replicas.port import Members
 
@@ -33,10 +33,12 @@ class _Outgoing:
 class Messenger:
     """Sends messages to other nodes, without making any caller wait."""
 
-    def __init__(self, members: Members) -> None:
+    def __init__(self, members: Members, on_later: Callable[[Sequence[Copy]], Awaitable[None]]) -> None:
+        """`on_later` takes the copies of other nodes that are later than those that were sent."""
         self.behind: dict[str, None] = {}
         """The nodes that missed messages, in the order in which that happened."""
         self._members = members
+        self._on_later = on_later
         self._outgoing: dict[str, _Outgoing] = {}
 
     def tell(self, replicas_of: Callable[[Copy], Iterable[str]], copies: Iterable[Copy]) -> None:
@@ -68,6 +70,14 @@ class Messenger:
         """Wait for the messages that are being sent; the caller sets the deadline."""
         await asyncio.gather(*(each.sending for each in self._outgoing.values() if each.sending is not None))
 
+    async def send(self, name: str, copies: Sequence[Copy]) -> Sequence[HoldResult]:
+        """Let a node hold copies, and take over those of which it has a later one. Raises `EverbellError`."""
+        results = await self._members.ask(name, HoldCopies([for_wire(copy) for copy in copies], False))
+        later = [result for result in results if isinstance(result, Copy)]
+        if later:
+            await self._on_later(later)
+        return results
+
     def _to(self, name: str) -> _Outgoing:
         outgoing = self._outgoing.get(name)
         if outgoing is None:
@@ -86,7 +96,7 @@ class Messenger:
                     await self._members.ask(name, NoteBusy(busy))
                 if outgoing.copies:
                     some = [outgoing.copies.pop(key) for key in list(outgoing.copies)[:_TOGETHER]]
-                    await self._members.ask(name, HoldCopies([for_wire(copy) for copy in some], False))
+                    await self.send(name, some)
         except EverbellError:
             outgoing.copies.clear()
             outgoing.busy.clear()

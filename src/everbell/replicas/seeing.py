@@ -7,10 +7,14 @@ from everbell.core.replicas.copies import Copy
 from everbell.engine.seen import Seen
 
 
-def seen_of(copy: Copy, holders: tuple[str, ...] = (), *, is_delivering: bool = False) -> Seen:
-    """The event, with the nodes that hold it."""
+def seen_of(
+    copy: Copy, holders: tuple[str, ...] = (), unreached: tuple[str, ...] = (), *, is_delivering: bool = False
+) -> Seen:
+    """The event, with the nodes that hold it, and those that may have it in an earlier form."""
+    count = copy.replication.count
     if copy.event is None:
         assert copy.record is not None, "a copy has an event, or the record of its end"
-        return Seen(None, copy.record, copy.record.status, holders=holders, replicas=copy.replication.count)
+        record = copy.record
+        return Seen(None, record, record.status, holders=holders, replicas=count, unreached=unreached)
     status = "delivering" if is_delivering else status_of(copy.event)
-    return Seen(copy.event, None, status, holders=holders, replicas=copy.replication.count)
+    return Seen(copy.event, None, status, holders=holders, replicas=count, unreached=unreached)

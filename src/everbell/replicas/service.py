@@ -11,15 +11,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec.structs import replace
-
 from everbell.channels.port import Channel
 from everbell.clock import Clock
 from everbell.core.batch_item import BatchItem, ItemDone, ItemResult
 from everbell.core.cluster.view import ReplicasView
 from everbell.core.ids import is_made
-from everbell.core.replicas.copies import for_wire
-from everbell.core.replicas.ids import filter_in, is_replica_id, matches
+from everbell.core.replicas.ids import is_replica_id
 from everbell.core.replicas.sightings import Sightings
 from everbell.core.request import Ask, Handler, Handlers, Request
 from everbell.core.retry import Outcome
@@ -32,16 +29,17 @@ from everbell.engine.quotas import Quotas
 from everbell.engine.replica_requests import (
     AskHolder,
     Beacon,
+    ChangeCopies,
     CompareCopies,
-    CopyName,
+    ConfirmCopies,
     DropCopies,
     HoldCopies,
     LookForCopy,
+    NodeBeacon,
     NoteBusy,
 )
 from everbell.engine.request_routes import ByEventId
 from everbell.engine.requests import (
-    Amend,
     ApplyItems,
     Cancel,
     CancelMatching,
@@ -51,7 +49,6 @@ from everbell.engine.requests import (
     GetForecast,
     RedriveMatching,
     Replace,
-    Ring,
     Schedule,
     TryOut,
 )
@@ -59,18 +56,19 @@ from everbell.engine.seen import DraftResult, Explained, Seen
 from everbell.engine.settings import EngineSettings
 from everbell.engine.view_requests import Explain
 from everbell.entropy import Entropy
-from everbell.errors import Conflict, EverbellError, InvalidInput, NotFound
+from everbell.errors import EverbellError, InvalidInput, NotFound
 from everbell.links.packing import answer_packed
 from everbell.replicas.beacons import Beacons
+from everbell.replicas.comparison import Comparison
 from everbell.replicas.coordinator import Coordinator
 from everbell.replicas.holder import Holder
+from everbell.replicas.holder_answers import HolderAnswers
 from everbell.replicas.lent_channel import LentChannel
 from everbell.replicas.messenger import Messenger
 from everbell.replicas.port import Members
 from everbell.replicas.queries import Queries
 from everbell.replicas.queues import HeldQueues
 from everbell.replicas.resync import Resync
-from everbell.replicas.seeing import seen_of
 from everbell.replicas.store import CopyStore
 
 if TYPE_CHECKING:
@@ -102,9 +100,6 @@ class Replicas:
         self.resync = Resync(holder, members, messenger, clock)
         boot = int.from_bytes(entropy.nonces(1)[:6])
         self.beacons = Beacons(sightings, holder, self.resync, members, messenger, clock, boot)
-        self._sightings = sightings
-        self._started_ms = clock.elapsed_ms()
-        self._is_refilled = False
         self._messenger = messenger
         self._tenants = tenants
         self._clock = clock
@@ -114,14 +109,19 @@ class Replicas:
         self._coordinator = Coordinator(members, store.hybrid, quotas, clock, entropy)
         queries = Queries(members, holder, clock, stored)
         queues = HeldQueues(members, holder.engine.ask, stored, has_store=has_store)
+        answers = HolderAnswers(members, holder, sightings, self.beacons, messenger, clock)
+        comparison = Comparison(store, members)
         self.peer_handlers: tuple[Handler, ...] = (
             HoldCopies.by(holder.hold),
             DropCopies.by(holder.drop),
             NoteBusy.by(holder.note_busy),
-            Beacon.by(self.beacons.hear),
-            CompareCopies.by(holder.compare),
-            AskHolder.by(lambda request: answer_packed(request.request, self._answer_user)),
-            LookForCopy.by(self._look),
+            ChangeCopies.by(holder.change),
+            ConfirmCopies.by(comparison.confirm),
+            Beacon.by(self.beacons.hear_previous),
+            NodeBeacon.by(self.beacons.hear),
+            CompareCopies.by(comparison.compare),
+            AskHolder.by(lambda request: answer_packed(request.request, answers.answer)),
+            LookForCopy.by(answers.look),
             *queries.peer_handlers(),
             *queues.peer_handlers(),
         )
@@ -160,7 +160,7 @@ class Replicas:
         has_store: bool = True,
     ) -> Replicas:
         """Start to hold copies. `stored` answers requests about stored events, `channels` stay open after `stop`."""
-        messenger = Messenger(members)
+        messenger = Messenger(members, lambda copies: holder.take(copies))
         sightings = Sightings()
         store = CopyStore(
             clock, members.me, cap_bytes, lambda news: messenger.tell(holder.replicas_of, news), sightings
@@ -204,12 +204,6 @@ class Replicas:
         """Begin to agree with the other nodes."""
         self.resync.start()
         self.beacons.start()
-
-    def is_refilled(self) -> bool:
-        """Whether all other members have given this node its copies since it started."""
-        if not self._is_refilled:
-            self._is_refilled = self.members.is_inside and self._sightings.members_seen_since(self._started_ms)
-        return self._is_refilled
 
     async def stop(self, timeout_s: float) -> bool:
         """Hand all copies over to the other members, and stop. False: some copies end with this node."""
@@ -337,54 +331,3 @@ class Replicas:
                 return await second()
             except NotFound:
                 raise unknown from None
-
-    # For other nodes
-
-    async def _look(self, request: LookForCopy) -> Seen | None:
-        copy = self.store.copies.get((request.tenant, request.id))
-        if copy is None:
-            if not self.is_refilled():
-                raise Conflict("this node started a moment ago, and is being refilled")
-            return None
-        is_delivering = copy.event is not None and self.holder.is_in_flight(copy.event)
-        return seen_of(for_wire(copy), (self.members.me,), is_delivering=is_delivering)
-
-    async def _answer_user(self, request: Request[Any]) -> Any:
-        """Make a change that a user asks for, send it to the other replicas, and report which of them have it."""
-        assert isinstance(request, (ByEventId, TryOut)), "only requests about one event are passed on"
-        name: CopyName = request.tenant, request.id
-        copy = self.store.copies.get(name)
-        if copy is None:
-            raise NotFound(f"this node holds no event {request.id!r}")
-        if isinstance(request, (TryOut, Explain)):
-            return await self.engine.ask(request)
-        if copy.event is None:
-            assert copy.record is not None, "a copy has an event, or the record of its end"
-            raise Conflict(f"the event is already {copy.record.status}")
-        if isinstance(request, (Amend, Replace, Ring)) and self.holder.is_busy_elsewhere(copy):
-            raise Conflict("the event is being delivered at this moment; try again when the attempt is over")
-        seen = await self.engine.ask(request)
-        holders = await self._spread(name)
-        return replace(seen, holders=holders, replicas=copy.replication.count)
-
-    async def _spread(self, name: CopyName) -> tuple[str, ...]:
-        """Send a changed copy to all replicas, and to former ones that the id names. Returns the nodes that have it."""
-        copy = self.store.copies[name]
-        me, replicas, bits = self.members.me, self.holder.replicas_of(copy), filter_in(name[1])
-        # An id of a client does not tell which other members may still have a copy: a cancel goes to all of them.
-        is_for_all = bits is None and copy.event is None
-        names = self.members.roster.names
-        former = [each for each in names if is_for_all or (bits is not None and matches(bits, each))]
-        others = [each for each in dict.fromkeys((*replicas, *former)) if each != me]
-        hold = HoldCopies([for_wire(copy)], False)
-
-        async def ask(other: str) -> bool:
-            try:
-                return list(await self.members.ask(other, hold)) == ["held"]
-            except EverbellError:
-                self._messenger.behind[other] = None
-                return False
-
-        answers = await asyncio.gather(*map(ask, others))
-        have = {other for other, has in zip(others, answers, strict=True) if has} | {me}
-        return tuple(each for each in replicas if each in have) or (me,)

@@ -61,6 +61,8 @@ class CopyStore(MemoryStore):
         self._expected: dict[CopyName, Copy | None] = {}
         self.forgotten_early = 0
         """Tombstones that were forgotten although a node may bring their events back."""
+        self.overdue: dict[CopyName, int] = {}
+        """When this node learned of live events that were due by then (by the monotonic clock)."""
         self._sightings = sightings
         # The ends in the order in which they came: until when each is kept for the history (by the wall clock), and
         # until when replicas may take turns at the event (by the monotonic clock).
@@ -125,6 +127,10 @@ class CopyStore(MemoryStore):
         self.held_bytes += _cost(copy) - (0 if before is None else _cost(before))
         self.tombstones += (copy.event is None) - (before is not None and before.event is None)
         self.copies[name] = copy
+        if event is not None and event.state != "dead" and event.run_at <= self._clock.now():
+            self.overdue[name] = self._clock.elapsed_ms()
+        elif self.overdue:
+            self.overdue.pop(name, None)
         self.hybrid.see(copy.stamp)
         self.hybrid.see(copy.touched)
         if isinstance(change, Finish):
@@ -158,6 +164,7 @@ class CopyStore(MemoryStore):
         self._shelves.forget_one((change.keep_until_at // HOUR_MS, *name, 0))
         self._shelves.counts[name[0]][ENDED[change.record.status]] -= 1
         before = self.copies.pop(name)
+        self.overdue.pop(name, None)
         self.held_bytes -= _cost(before)
 
     async def sweep(self, now: int, limit: int) -> int:

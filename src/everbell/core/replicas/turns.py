@@ -26,6 +26,12 @@ class Busy(Struct, frozen=True, array_like=True, gc=False):
     """The attempt has ended by then."""
 
 
+def line_up(replicas: Sequence[str], attempt_count: int) -> list[str]:
+    """The replicas in the order of their turns at the next attempt."""
+    first = attempt_count % len(replicas) if replicas else 0
+    return [*replicas[first:], *replicas[:first]]
+
+
 def rank(me: str, replicas: Sequence[str], attempt_count: int) -> int:
     """How many replicas come before this node for the next attempt. A node that is no replica comes last."""
     if me not in replicas:

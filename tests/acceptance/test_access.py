@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.machine import until
+from tests.acceptance.machine import Machine, until
 from tests.acceptance.processes import EVERBELL, PATIENCE_S, CommandLine, ServerProcess, quiet_environment
+from tests.acceptance.receiver import Receiver
 
 WEBHOOK = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 PAYLOAD = "the crown jewels"
@@ -110,6 +111,27 @@ def test_a_key_that_the_first_key_created_works_until_it_is_revoked(guarded: Gua
     revoked = guarded.command(guarded.operator, "keys", "revoke", key.split("_")[1])
     assert revoked.code == 0, revoked
     until(lambda: all(guarded.ask("GET", events, key)[0] == 401 for _ in range(8)), "all gateways refuse the key")
+
+
+@pytest.mark.parametrize("gateways", ["0", "1"])
+def test_loopback_is_closed_from_the_first_key_on_unless_it_is_allowed(tmp_path: Path, gateways: str) -> None:
+    once: dict[str, Any] = {"retry": {"max_attempts": 1}}
+    with Receiver(1) as receiver, Machine(tmp_path / "a", "--gateways", gateways) as machine:
+        url = receiver.url("/status/200")
+        machine.until_status(machine.schedule(url, **once), "delivered")
+        made = CommandLine(machine.url)("keys", "create", "--all-tenants", "--scope", "admin")
+        assert made.code == 0, made
+        machine.token = made.out.strip()
+        # The connection of the first delivery may still be open. Another address of the machine needs a new one.
+        other = receiver.url("/status/200", host="127.0.0.2")
+        until(lambda: machine.call("GET", "/v1/tenants/shop/events").status == 200, "the new key is valid")
+        dead = machine.until_status(machine.schedule(other, **once), "dead")
+        assert "loopback" in dead["reason"]
+        assert "--allow-targets" in dead["reason"]
+    allowed = ("--allow-targets", "127.0.0.0/8", "--bootstrap-key", str(tmp_path / "key"))
+    with Receiver(1) as receiver, Machine(tmp_path / "b", "--gateways", gateways, *allowed) as machine:
+        machine.token = (tmp_path / "key").read_text().strip()
+        machine.until_status(machine.schedule(receiver.url("/status/200"), **once), "delivered")
 
 
 def test_the_audit_log_names_the_key_and_the_operation(guarded: Guarded) -> None:

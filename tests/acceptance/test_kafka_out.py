@@ -168,3 +168,25 @@ def test_the_order_of_a_key_survives_killed_brokers(tmp_path: Path, fragile: Kaf
         got = stage.topics.read_until(stage.sink, lambda got: len({one.value for one in got}) >= len(events))
 
     stage.assert_in_order(got)
+
+
+def test_a_tenant_cannot_write_to_topics_that_everbell_reads_or_that_its_policy_does_not_list(
+    tmp_path: Path, stage: KafkaStage
+) -> None:
+    """Events that were scheduled before the settings changed are refused when they are delivered."""
+    later = stage.topics.new()
+    with Machine(tmp_path / "before", *stage.out_options) as machine:
+        waiting = [machine.schedule(f"kafka://{topic}", 1, **{"in": "3s"}) for topic in (later, stage.sink)]
+        assert machine.stop() == 0
+        store = machine.store
+    config = f'[tenants.shop]\ntopics = ["{later}*"]\n'
+    options = (*stage.out_options, "--kafka-topics", later)
+    with Machine(tmp_path / "after", *options, store=store, config=config) as machine:
+        for topic, said in ((later, "Everbell reads"), ("everbell-dead-letters", "Everbell"), (stage.sink, "policy")):
+            answer = machine.call("POST", "/v1/tenants/shop/events", {"in": 0, "to": f"kafka://{topic}"})
+            assert answer.status == 422, answer
+            assert said in answer.json["detail"]
+        reasons = [machine.until_status(event_id, "dead")["reason"] for event_id in waiting]
+        assert "Everbell reads" in reasons[0]
+        assert "policy" in reasons[1]
+        machine.until_status(machine.schedule(f"kafka://{stage.sink}", tenant="bank"), "delivered", tenant="bank")

@@ -7,7 +7,7 @@ A path is split before it is decoded, so that an id may contain a slash. Two pat
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property, lru_cache, partial
 from typing import Any
 from urllib.parse import unquote
@@ -38,6 +38,7 @@ from everbell.api.targets import TargetsApi
 from everbell.api.tenants import TenantsApi
 from everbell.clock import Clock
 from everbell.core.health import Health
+from everbell.core.kafka_targets import NO_KAFKA, KafkaTargets
 from everbell.core.request import Ask
 from everbell.core.tenant import Tenants, check_tenant_name
 from everbell.edge.drafting import Edge
@@ -80,8 +81,8 @@ _Matches = dict[str, _Match]
 
 
 class Api:
-    """The handler of an HTTP server. `allows_handlers` says that the process of the engine has handlers; `kafka` names
-    the Kafka clusters that the engine reaches.
+    """The handler of an HTTP server. `allows_handlers` says that the process of the engine has handlers; `kafka` says
+    which topics can be targets.
 
     Without an `authorizer`, every request is allowed. Without `cluster`, `keys`, `policies` or `page`, their routes do
     not exist. `backups` and `pauses` say whether `ask` answers requests about them. Where two `facades` have the same
@@ -105,17 +106,22 @@ class Api:
         authorizer: Authorizer | None = None,
         audit: AuditLog | None = None,
         allows_handlers: bool = False,
-        kafka: Collection[str] = frozenset(),
+        kafka: KafkaTargets = NO_KAFKA,
         facades: Sequence[FacadeSetting] = (),
     ) -> None:
+        authorizer = self._authorizer = authorizer or Authorizer()
+
+        def may_read(request: HttpRequest, tenant: str) -> bool:
+            return not authorizer.shuts_out(request, "read", tenant)
+
         edge = Edge(tenants, clock, allows_handlers=allows_handlers, kafka=kafka)
         resources: tuple[Resource | None, ...] = (
-            EventsApi(ask, edge),
+            EventsApi(ask, edge, may_read),
             RecurrenceApi(ask, edge),
             BatchApi(ask, edge),
             SearchApi(ask, edge),
             DeadApi(ask, edge),
-            LinesApi(ask, edge),
+            LinesApi(ask, edge, may_read),
             ForecastApi(ask, clock),
             HistoryApi(ask),
             QueuesApi(ask),
@@ -136,7 +142,6 @@ class Api:
         self.routes = tuple(routes.values())
         self.unauthorized = 0
         """The number of requests without a valid access key."""
-        self._authorizer = authorizer or Authorizer()
         self._audit = audit or AuditLog("off", "", clock)
         shared = SharedAnswers(clock)
         self._patterns = [

@@ -10,9 +10,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from everbell.api.route import TENANT, Resource, ResponseKind, Route
+from everbell.api.route import TENANT, MayRead, Resource, ResponseKind, Route
 from everbell.api.views import (
     AcceptedView,
+    ChangedView,
     EventView,
     TrialView,
     created_response,
@@ -42,6 +43,12 @@ EVENTS = TENANT + "/events"
 EVENT = EVENTS + "/{id}"
 EXAMPLE = {"id": "order-17-timeout", "in": "20m", "to": "https://shop.example/timeouts", "payload": {"order": 17}}
 SEEN = ResponseKind(200, "the event as it is now", EventView, headers=("etag",))
+CHANGED = ResponseKind(
+    200,
+    "the event as it is now; for a key without the scope read only its id, time, status and version",
+    EventView | ChangedView,
+    headers=("etag",),
+)
 
 _PLACED = ("location", "etag")
 _STORED = "the event is stored, and will be delivered"
@@ -62,9 +69,10 @@ class SnoozeSpec(Struct, frozen=True, forbid_unknown_fields=True):
 class EventsApi(Resource, tag="events"):
     """One event."""
 
-    def __init__(self, ask: Ask, edge: Edge) -> None:
+    def __init__(self, ask: Ask, edge: Edge, may_read: MayRead) -> None:
         self._ask = ask
         self._edge = edge
+        self._may_read = may_read
         self._turn = TurnBatch(ask, _scheduled, _failed)
         self._specs = Body(EventSpec)
         self._changes = Body(ChangeSpec)
@@ -105,8 +113,8 @@ class EventsApi(Resource, tag="events"):
         EVENT,
         "Create an event, or replace it",
         (
-            ResponseKind(201, _STORED, EventView, headers=_PLACED),
-            SEEN,
+            ResponseKind(201, _STORED, EventView | ChangedView, headers=_PLACED),
+            CHANGED,
         ),
         access="schedule",
         problems=(409, 429, 507),
@@ -130,7 +138,7 @@ class EventsApi(Resource, tag="events"):
         if version == ANY_VERSION or is_ours:
             await self._check_there(tenant, event_id, matched=version is not None)
         version = version if isinstance(version, int) else None
-        return await self._answer(tenant, Replace(tenant, event_id, draft, version))
+        return await self._answer(request, tenant, Replace(tenant, event_id, draft, version))
 
     @Route("GET", EVENT, "Read an event", (SEEN,), access="read", problems=(404,))
     async def get_event(self, request: HttpRequest, tenant: str, event_id: str) -> HttpResponse:
@@ -145,7 +153,7 @@ class EventsApi(Resource, tag="events"):
         "PATCH",
         EVENT,
         "Reschedule or change an event",
-        (SEEN,),
+        (CHANGED,),
         access="schedule",
         problems=(404, 409, 507),
         body=ChangeSpec,
@@ -157,13 +165,13 @@ class EventsApi(Resource, tag="events"):
         check_id(event_id)
         version = version_of(request)
         amendment = self._edge.amendment(self._changes.read(request), tenant)
-        return await self._answer(tenant, Amend(tenant, event_id, amendment, version))
+        return await self._answer(request, tenant, Amend(tenant, event_id, amendment, version))
 
     @Route(
         "POST",
         EVENT + "/snooze",
         "Snooze an event",
-        (SEEN,),
+        (CHANGED,),
         access="schedule",
         problems=(404, 409, 507),
         body=SnoozeSpec,
@@ -177,18 +185,26 @@ class EventsApi(Resource, tag="events"):
         by_ms = parse_duration(self._snoozes.read(request).by, "by")
         # The owner works the new time out. The request travels as a change, which peers of every version know.
         amendment = self._edge.amendment(ChangeSpec(by=f"{by_ms}ms"), tenant)
-        return await self._answer(tenant, Amend(tenant, event_id, amendment, version))
+        return await self._answer(request, tenant, Amend(tenant, event_id, amendment, version))
 
-    @Route("DELETE", EVENT, "Cancel an event", (SEEN,), access="schedule", problems=(404, 409, 507), conditional=True)
+    @Route(
+        "DELETE", EVENT, "Cancel an event", (CHANGED,), access="schedule", problems=(404, 409, 507), conditional=True
+    )
     async def cancel_event(self, request: HttpRequest, tenant: str, event_id: str) -> HttpResponse:
         """No attempt starts after the answer."""
-        return await self._answer(tenant, Cancel(tenant, check_id(event_id), version_of(request)))
+        return await self._answer(request, tenant, Cancel(tenant, check_id(event_id), version_of(request)))
 
     @Route(
         "POST",
         EVENT + "/deliver",
         "Deliver an event now, or try it out",
-        (ResponseKind(200, "the event as it is now; with dry_run, the outcome of the attempt", EventView | TrialView),),
+        (
+            ResponseKind(
+                200,
+                "the event as it is now; with dry_run, the outcome of the attempt",
+                EventView | ChangedView | TrialView,
+            ),
+        ),
         access="schedule",
         problems=(404, 409, 507),
         query=DeliverQuery,
@@ -198,11 +214,12 @@ class EventsApi(Resource, tag="events"):
         check_id(event_id)
         if read_query(request, DeliverQuery).dry_run == "true":
             return json_response(trial_view(await self._ask(TryOut(tenant, event_id))))
-        return await self._answer(tenant, Ring(tenant, event_id))
+        return await self._answer(request, tenant, Ring(tenant, event_id))
 
-    async def _answer(self, tenant: str, request: Request[Seen]) -> HttpResponse:
-        """The event after a request."""
-        return event_response(await self._ask(request), hidden=self._edge.hides_payloads(tenant))
+    async def _answer(self, request: HttpRequest, tenant: str, asked: Request[Seen]) -> HttpResponse:
+        """The event after a change."""
+        hidden = self._edge.hides_payloads(tenant)
+        return event_response(await self._ask(asked), hidden=hidden, may_read=self._may_read(request, tenant))
 
     async def _check_there(self, tenant: str, event_id: str, *, matched: bool) -> None:
         """Raise unless the event exists and can be replaced: `replace` would make a new one otherwise."""

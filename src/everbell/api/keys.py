@@ -6,8 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from everbell.api.route import TENANT, Resource, ResponseKind, Route
-from everbell.api.views import EventView, event_response, event_view, json_response
+from everbell.api.route import TENANT, MayRead, Resource, ResponseKind, Route
+from everbell.api.views import ChangedView, EventView, event_response, event_view, json_response
 from everbell.core.request import Ask
 from everbell.core.spec import check_name
 from everbell.edge.bodies import read_query, version_of
@@ -49,9 +49,10 @@ class KeysQuery(Struct, frozen=True, forbid_unknown_fields=True):
 class LinesApi(Resource, tag="ordering keys"):
     """Ordering keys, and the events that wait for their heads."""
 
-    def __init__(self, ask: Ask, edge: Edge) -> None:
+    def __init__(self, ask: Ask, edge: Edge, may_read: MayRead) -> None:
         self._ask = ask
         self._edge = edge
+        self._may_read = may_read
 
     @Route(
         "GET",
@@ -84,7 +85,7 @@ class LinesApi(Resource, tag="ordering keys"):
         "DELETE",
         KEY + "/head",
         "Cancel the head of a key",
-        (ResponseKind(200, "the head is cancelled, and the key goes on", EventView, headers=("etag",)),),
+        (ResponseKind(200, "the head is cancelled, and the key goes on", EventView | ChangedView, headers=("etag",)),),
         access="schedule",
         problems=(404, 409, 507),
         conditional=True,
@@ -97,7 +98,9 @@ class LinesApi(Resource, tag="ordering keys"):
         if line.head is None:
             raise NotFound(f"nothing of the key {key!r} is due, so it has no head to drop")
         cancelled = await self._ask(Cancel(tenant, line.head.event.id, version_of(request)))
-        return event_response(cancelled, hidden=self._edge.hides_payloads(tenant))
+        return event_response(
+            cancelled, hidden=self._edge.hides_payloads(tenant), may_read=self._may_read(request, tenant)
+        )
 
     def _line_view(self, tenant: str, key: str, line: KeyLine) -> LineView:
         hidden = self._edge.hides_payloads(tenant)

@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
 from everbell.errors import EverbellError
-from everbell.http.message import HttpResponse
+from everbell.http.message import HttpRequest, HttpResponse
 from everbell.http.problem import problem_of
 
 JSON = "application/json"
@@ -23,6 +23,9 @@ TENANT = "/v1/tenants/{tenant}"
 
 Handle = Callable[..., HttpResponse | Awaitable[HttpResponse]]
 """Called with the request and the parameters of the path, in order, percent-decoded."""
+
+MayRead = Callable[[HttpRequest, str], bool]
+"""Whether the caller of a request may read events of a tenant."""
 
 MakeRefusal = Callable[[EverbellError], HttpResponse]
 

@@ -57,6 +57,16 @@ class AcceptedView(Struct, frozen=True):
     version: Version
 
 
+class ChangedView(Struct, frozen=True):
+    """The event after a change, for an access key that may not read events."""
+
+    id: str
+    tenant: str
+    at: Instant
+    status: Status
+    version: Version
+
+
 class HoldersView(Struct, frozen=True):
     """The nodes that hold an event in memory, in this form. The first one delivers it, then the next in line."""
 
@@ -163,15 +173,20 @@ def found_response(seen: Seen) -> HttpResponse:
     return HttpResponse(200, body, "application/json", headers)
 
 
-def event_response(seen: Seen, why: Why | None = None, *, hidden: bool) -> HttpResponse:
-    """A whole event, with its version as the ETag. `hidden`: without its payload and headers."""
+def event_response(seen: Seen, why: Why | None = None, *, hidden: bool, may_read: bool = True) -> HttpResponse:
+    """A whole event, with its version as the ETag. `hidden`: without its payload and headers.
+
+    A caller that may not read gets no more than it needs to continue: a change must not be a way to read an event.
+    """
     event = seen.event
     headers: tuple[tuple[str, str], ...] = (("etag", f'"{event.version}"'),)
     if seen.created:
         headers = (("location", location_of(event.tenant, event.id)), *headers)
-    return HttpResponse(
-        201 if seen.created else 200, _encode(event_view(seen, why, hidden=hidden)), "application/json", headers
-    )
+    if may_read:
+        body = _encode(event_view(seen, why, hidden=hidden))
+    else:
+        body = _encode(ChangedView(event.id, event.tenant, instant(event.due_at), seen.status, event.version))
+    return HttpResponse(201 if seen.created else 200, body, "application/json", headers)
 
 
 def json_response(content: object, status: int = 200) -> HttpResponse:

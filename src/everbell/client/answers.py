@@ -159,9 +159,10 @@ class EventView(Answered, frozen=True, kw_only=True):
     at: datetime
     """The nominal due time of this occurrence."""
     status: Status
-    to: str
     version: int
-    created_at: datetime
+    to: str = ""
+    """This and all fields below are missing in the answer to a change if the access key lacks the scope `read`."""
+    created_at: datetime | None = None
     occurrence: int = 1
     attempt_count: int = 0
     key: str | None = None

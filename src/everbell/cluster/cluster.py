@@ -25,7 +25,7 @@ from everbell.cluster.kills import ClusterKills
 from everbell.cluster.members import ClusterMembers
 from everbell.cluster.node import ClusterNode
 from everbell.cluster.pauses import ClusterPauses
-from everbell.cluster.peers import GREETING_S, CalledEnd, TcpPeers
+from everbell.cluster.peers import GREETING_S, CalledEnd, Callers, TcpPeers
 from everbell.cluster.router import Router
 from everbell.cluster.settings import ClusterSettings
 from everbell.cluster.store_watch import StoreWatch
@@ -131,6 +131,7 @@ class Cluster:
             assert router is not None, "no user asks before this node has joined"
             return router.ask(request)
 
+        callers = Callers()
         peers = TcpPeers(key, entropy, None if meeting is None else meeting.caller_tls)
         replicas: Replicas | None = None
         if hold is not None:
@@ -145,7 +146,7 @@ class Cluster:
         if meeting is not None:
             listener = socket.create_server((meeting.host, meeting.port), family=_family(meeting.host))
             server = await asyncio.get_running_loop().create_server(
-                lambda: CalledEnd(answers.ask, key, entropy),
+                lambda: CalledEnd(answers.ask, key, entropy, callers),
                 sock=listener,
                 ssl=meeting.called_tls,
                 ssl_handshake_timeout=None if meeting.called_tls is None else GREETING_S,

@@ -31,6 +31,10 @@ _HEAD_BYTES = 4
 _CONNECT_S = 2.0
 GREETING_S = 5.0
 """How long a caller may take to prove that it is a node."""
+GREETING_MAX = 64
+"""How many callers may be about to prove that they are nodes."""
+NODES_MAX = 1_024
+"""How many connections other nodes may have to this one. Each needs one."""
 _UNANSWERED_MS = 5_000
 _HELLO = msgspec.msgpack.Decoder(Hello)
 _PROOF = msgspec.msgpack.Decoder(Proof)
@@ -47,11 +51,45 @@ class HandshakePhase(Enum):
     TRUSTED = auto()
 
 
+class Callers:
+    """The connections that other nodes have made to this one. Their number has a limit.
+
+    Of callers that have not proved to be nodes, a new one replaces the oldest: a handshake takes milliseconds, so
+    strangers that keep connections open cannot keep nodes out.
+    """
+
+    def __init__(self) -> None:
+        self._greeting: dict[CalledEnd, None] = {}
+        self._trusted: set[CalledEnd] = set()
+
+    def add(self, caller: CalledEnd) -> None:
+        """Add a connection that was made now."""
+        if len(self._trusted) >= NODES_MAX:
+            caller.refuse("there are too many connections of nodes")
+            return
+        if len(self._greeting) >= GREETING_MAX:
+            oldest = next(iter(self._greeting))
+            self._greeting.pop(oldest)
+            oldest.refuse("too many others connect, and it has not greeted yet")
+        self._greeting[caller] = None
+
+    def trust(self, caller: CalledEnd) -> None:
+        """Note that the caller is a node."""
+        self._greeting.pop(caller, None)
+        self._trusted.add(caller)
+
+    def remove(self, caller: CalledEnd) -> None:
+        """Remove a connection that is lost."""
+        self._greeting.pop(caller, None)
+        self._trusted.discard(caller)
+
+
 class CalledEnd(LinkServer):
     """The end of the node that is called."""
 
-    def __init__(self, ask: Ask, key: Callable[[], bytes], entropy: Entropy) -> None:
+    def __init__(self, ask: Ask, key: Callable[[], bytes], entropy: Entropy, callers: Callers) -> None:
         super().__init__(ask, for_peers=True)
+        self._callers = callers
         self._key = key
         self._nonce = entropy.nonce() + entropy.nonce()
         self._caller_nonce = b""
@@ -60,18 +98,20 @@ class CalledEnd(LinkServer):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        self._callers.add(self)
         # A silent caller must not occupy a connection for ever.
-        self._patience = asyncio.get_running_loop().call_later(GREETING_S, self._refuse, "it did not greet in time")
+        self._patience = asyncio.get_running_loop().call_later(GREETING_S, self.refuse, "it did not greet in time")
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
+        self._callers.remove(self)
         self._wait_no_more()
 
     def data_received(self, data: bytes) -> None:
         if self._phase is not HandshakePhase.TRUSTED:
             head = (b"".join(self._pieces) + data)[:_HEAD_BYTES]
             if int.from_bytes(head.ljust(_HEAD_BYTES, b"\0")) > _GREETING_BYTES_MAX:
-                self._refuse("it does not greet as a node does")
+                self.refuse("it does not greet as a node does")
                 return
         super().data_received(data)
 
@@ -82,7 +122,7 @@ class CalledEnd(LinkServer):
         try:
             self._greet(frame)
         except msgspec.MsgspecError:
-            self._refuse("it does not greet as a node does")
+            self.refuse("it does not greet as a node does")
 
     def _greet(self, frame: memoryview) -> None:
         key = self._key()
@@ -94,15 +134,17 @@ class CalledEnd(LinkServer):
         proof = _PROOF.decode(frame)
         if is_proof(key, "caller", self._caller_nonce, self._nonce, proof.signature):
             self._phase = HandshakePhase.TRUSTED
+            self._callers.trust(self)
             self._wait_no_more()
         else:
-            self._refuse("it is not of this cluster, or has another cluster secret")
+            self.refuse("it is not of this cluster, or has another cluster secret")
 
     def _wait_no_more(self) -> None:
         if self._patience is not None:
             self._patience.cancel()
 
-    def _refuse(self, reason: str) -> None:
+    def refuse(self, reason: str) -> None:
+        """Drop the connection."""
         if self.transport is not None and not self.transport.is_closing():
             _log.warning("refused a connection from %s: %s", self.transport.get_extra_info("peername"), reason)
             self.transport.abort()

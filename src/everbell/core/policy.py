@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from everbell.core.delivery_form import Form
+from everbell.core.kafka_targets import PATTERN_LENGTH_MAX
 from everbell.core.replication import ReplicasSpec, replication_of
 from everbell.core.replication import spec_of as replicas_spec_of
 from everbell.core.spec import RetrySpec, checked_headers, retry_of
@@ -73,6 +74,7 @@ class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
     durability: Literal["store", "replicas"] = "store"
     replicas: ReplicasSpec = ReplicasSpec()
     payloads: Payloads = "shown"
+    topics: tuple[Annotated[str, Meta(min_length=1, max_length=PATTERN_LENGTH_MAX)], ...] | None = None
     secrets: tuple[str, ...] = ()
     limits: LimitsSpec = LimitsSpec()
 
@@ -119,6 +121,7 @@ def tenant_of(name: str, spec: TenantSpec) -> Tenant:
         durability=spec.durability,
         replicas=replication_of(spec.replicas),
         payloads=spec.payloads,
+        topics=spec.topics,
         secrets=spec.secrets,
         limits=Limits(
             payload_bytes=parse_size(limits.payload, "limits.payload"),
@@ -181,6 +184,7 @@ def spec_of(tenant: Tenant) -> TenantSpec:
         durability=tenant.durability,
         replicas=replicas_spec_of(tenant.replicas),
         payloads=tenant.payloads,
+        topics=tenant.topics,
         secrets=tenant.secrets,
         limits=LimitsSpec(
             payload=format_size(limits.payload_bytes),

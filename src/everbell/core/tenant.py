@@ -106,6 +106,8 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """For events that replicas hold: how many, and when they are acknowledged."""
     payloads: Payloads = "shown"
     """Whether answers to users show payloads and headers. Deliveries always have them."""
+    topics: tuple[str, ...] | None = None
+    """The Kafka topics that it may write to, as patterns (`orders`, `audit-*`, `cluster/topic`). None: all."""
     secrets: tuple[str, ...] = ()
     """Secrets (`whsec_…`) that sign deliveries; several while a secret is rotated."""
     limits: Limits = Limits()

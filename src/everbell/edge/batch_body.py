@@ -18,6 +18,7 @@ from msgspec import Raw
 from everbell.core.batch_item import ItemSpec
 from everbell.core.spec import PlainSpec
 from everbell.edge.bodies import Body, unreadable
+from everbell.edge.duplicate_keys import are_plain_unique, check_unique
 from everbell.errors import InvalidInput, TooLarge
 
 # The number of bytes of a batch of lines that are decoded at a time.
@@ -81,8 +82,19 @@ def read_plain(body: bytes) -> Iterator[tuple[bytes, Sequence[PlainSpec]]]:
             read = _lines_of_plain(lines)
         except (msgspec.DecodeError, RecursionError):
             raise NotPlain from None
+        if not are_plain_unique(lines, read):
+            _check_lines(lines, read)
         yield lines, read
         start = end
+
+
+def _check_lines(lines: bytes, specs: Sequence[PlainSpec]) -> None:
+    """Raise `NotPlain` if an event has a key twice. Its error is found in the slow way."""
+    try:
+        for text, spec in zip(lines.splitlines(), specs, strict=True):
+            check_unique(text, spec.payload)
+    except (InvalidInput, ValueError):  # ValueError: there are not as many lines as events.
+        raise NotPlain from None
 
 
 def _is_text(body: bytes) -> bool:
@@ -110,11 +122,20 @@ def _line_end(body: bytes, near: int, back: int = _LINES_BYTES) -> int:
 
 
 def _read_some(lines: bytes, is_text: bool, errors: _Errors) -> Iterable[ReadItem]:
+    texts = [line for line in lines.split(b"\n") if line and not line.isspace()]
     # A longer text is one long line. The decoder would accept several events in it.
     if is_text and len(lines) <= _LINES_BYTES:
-        with suppress(msgspec.DecodeError, RecursionError):
-            return _lines_of_specs(lines)
-    return (errors.parse(line) for line in lines.split(b"\n") if line and not line.isspace())
+        with suppress(msgspec.DecodeError, RecursionError, InvalidInput, ValueError):
+            specs = _lines_of_specs(lines)
+            _check_unique(specs, texts)
+            return specs
+    return (errors.parse(text) for text in texts)
+
+
+def _check_unique(specs: Sequence[ItemSpec], texts: Sequence[bytes]) -> None:
+    """Raise if there are not as many texts as events, or if one has a key twice."""
+    for spec, text in zip(specs, texts, strict=True):
+        check_unique(text, spec.payload)
 
 
 def _read_array(body: bytes, events_max: int) -> Iterator[ReadItem]:
@@ -127,8 +148,11 @@ def _read_array(body: bytes, events_max: int) -> Iterator[ReadItem]:
     for start in range(0, len(texts), _ELEMENTS):
         some = texts[start : start + _ELEMENTS]
         if is_text:
-            with suppress(msgspec.ValidationError):
-                yield from _array_of_specs(b"[%b]" % b",".join(map(bytes, some)))
+            with suppress(msgspec.ValidationError, InvalidInput):
+                parts = list(map(bytes, some))
+                specs = _array_of_specs(b"[%b]" % b",".join(parts))
+                _check_unique(specs, parts)
+                yield from specs
                 continue
         yield from (errors.parse(bytes(text)) for text in some)
 

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from everbell.edge.decode_errors import complaint
+from everbell.edge.duplicate_keys import check_unique
 from everbell.errors import InvalidInput, MalformedInput
 from everbell.http.message import HttpRequest
 from everbell.http.problem import WrongMediaType
@@ -47,7 +48,10 @@ class Body(Generic[T]):
         try:
             if not text.isascii():
                 text.decode()
-            return self._decode(text)
+            read = self._decode(text)
+            payload = getattr(read, "payload", None)
+            check_unique(text, payload if isinstance(payload, msgspec.Raw) else None)
+            return read
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise unreadable(error, self._type, hints=hints) from None
 

@@ -7,8 +7,8 @@ request.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 
 from msgspec import UNSET
 
@@ -16,9 +16,10 @@ from everbell.clock import Clock
 from everbell.core.amendment import NO_AMENDMENT, Amendment
 from everbell.core.batch_item import BatchItem, ItemSpec, identify
 from everbell.core.ids import is_made
+from everbell.core.kafka_targets import NO_KAFKA, KafkaTargets, check_topics
 from everbell.core.simple_batch import SimpleBatch, add_simple
 from everbell.core.spec import ChangeSpec, Draft, EventSpec, PlainSpec, amendment_of, check_name, draft
-from everbell.core.target import group_of, kafka_place
+from everbell.core.target import group_of
 from everbell.core.tenant import Tenant, Tenants
 from everbell.errors import InvalidInput
 from everbell.http.message import HttpRequest
@@ -27,7 +28,7 @@ _TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASC
 
 
 class Edge:
-    """Makes drafts under the policy of a tenant. `kafka` names the clusters that can be reached."""
+    """Makes drafts under the policy of a tenant. `kafka` says which topics can be targets."""
 
     def __init__(
         self,
@@ -35,7 +36,7 @@ class Edge:
         clock: Clock,
         *,
         allows_handlers: bool,
-        kafka: Collection[str] = frozenset(),
+        kafka: KafkaTargets = NO_KAFKA,
     ) -> None:
         self.policy = tenants.registered
         self._policy_of_known = tenants.policy
@@ -62,14 +63,14 @@ class Edge:
 
     def add_simple(self, plain: SimpleBatch, text: bytes, specs: Sequence[PlainSpec], policy: Tenant) -> bool:
         """Check simple events that were read from a text, and add them. False: one is invalid or not simple."""
-        return add_simple(plain, text, specs, policy, self._check_target)
+        return add_simple(plain, text, specs, policy, self._check_for(policy))
 
     def checked(self, spec: EventSpec, policy: Tenant, now: int, trace: str | None) -> Draft:
         """The draft of one event of many."""
         try:
             if trace is not None and spec.traceparent is None:
                 spec.traceparent = trace
-            checked = draft(spec, policy, now, self._check_target)
+            checked = draft(spec, policy, now, self._check_for(policy))
         except OverflowError:
             raise InvalidInput("a number is out of range") from None
         if checked.replicas is not None and not self._allows_replicas:
@@ -102,21 +103,29 @@ class Edge:
         group_of(to)
         if to.startswith("handler:") and not self._allows_handlers:
             raise InvalidInput("a server has no handlers; use queue:name and a worker, or https://…", "to")
-        if to.startswith("kafka:") and (cluster := kafka_place(to)[0]) not in self._kafka:
-            if cluster:
-                raise InvalidInput(f"there is no Kafka cluster {cluster!r}: add [kafka.clusters.{cluster}]", "to")
-            raise InvalidInput("there is no Kafka cluster: start the server with --kafka-brokers HOST:PORT", "to")
+        if to.startswith("kafka:"):
+            self._kafka.check(to)
+
+    def _check_for(self, policy: Tenant) -> Callable[[str], None]:
+        """The check of targets for one tenant."""
+        return self._check_target if policy.topics is None else partial(self._check_allowed, policy.topics)
+
+    def _check_allowed(self, topics: tuple[str, ...], to: str) -> None:
+        self._check_target(to)
+        if to.startswith("kafka:"):
+            check_topics(to, topics)
 
     def amendment(self, spec: ChangeSpec, tenant: str, asked_at: int | None = None) -> Amendment:
         """The checked fields of a change, asked for now or at an earlier time."""
         try:
-            change = amendment_of(spec, self._policy_of_known(tenant), self.now() if asked_at is None else asked_at)
+            policy = self._policy_of_known(tenant)
+            change = amendment_of(spec, policy, self.now() if asked_at is None else asked_at)
         except OverflowError:
             raise InvalidInput("a number is out of range") from None
         if change == NO_AMENDMENT:
             raise InvalidInput("give at least one field to change")
         if change.to is not UNSET:
-            self._check_target(change.to)
+            self._check_for(policy)(change.to)
         return change
 
 

@@ -10,12 +10,13 @@ The rules:
   of these forms global.
 - An IPv6 address that carries an IPv4 address is a way to that IPv4 address, so both are checked: opening one
   with the allow list does not open the other.
-- The allow list opens networks for a deployment that wants it, such as 127.0.0.0/8 for development.
+- The allow list opens networks for a deployment that wants it.
+- Loopback may be open for a while: a server on loopback without access keys is for development.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 from everbell.errors import InvalidInput
@@ -23,13 +24,14 @@ from everbell.errors import InvalidInput
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
+_LOOPBACK = "loopback"
 _CLOSED_IPV4 = tuple(
     (IPv4Network(network), label)
     for network, label in (
         ("0.0.0.0/8", "unspecified"),
         ("10.0.0.0/8", "private"),
         ("100.64.0.0/10", "private (carrier NAT, and the metadata service of a cloud)"),
-        ("127.0.0.0/8", "loopback"),
+        ("127.0.0.0/8", _LOOPBACK),
         ("168.63.129.16/32", "the metadata service of a cloud"),
         ("169.254.0.0/16", "link-local (also the metadata service of most clouds)"),
         ("172.16.0.0/12", "private"),
@@ -48,7 +50,7 @@ _CLOSED_IPV6 = tuple(
     (IPv6Network(network), label)
     for network, label in (
         ("::/128", "unspecified"),
-        ("::1/128", "loopback"),
+        ("::1/128", _LOOPBACK),
         ("64:ff9b:1::/48", "a local NAT64 prefix"),
         ("2001::/32", "a Teredo tunnel"),
         ("2001::/23", "reserved"),
@@ -88,8 +90,10 @@ class RefusedAddress(InvalidInput):
 class Guard:
     """Refuses addresses that are not public, except in the networks of the allow list."""
 
-    def __init__(self, allow: Sequence[Network] = ()) -> None:
+    def __init__(self, allow: Sequence[Network] = (), opens_loopback: Callable[[], bool] = lambda: False) -> None:
+        """`opens_loopback` is asked for every loopback address."""
         self._allow = tuple(allow)
+        self._opens_loopback = opens_loopback
 
     def check(self, address: str) -> None:
         """Raises `RefusedAddress` unless a connection may be made to this address."""
@@ -106,6 +110,8 @@ class Guard:
             if address in _MAPPED:
                 return  # The system connects to the IPv4 address itself.
         label = _closed(address)
+        if label == _LOOPBACK and self._opens_loopback():
+            return
         if label is not None and not any(address in network for network in self._allow):
             form = "" if str(address) == written else f" leads to {address}, which"
             raise RefusedAddress(

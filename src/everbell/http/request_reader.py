@@ -50,16 +50,18 @@ class RequestReader:
     """Feeds on bytes; hands each complete request to `deliver` with the `connection` line that its answer needs."""
 
     __slots__ = (
+        "_begun",
         "_body",
         "_budget",
         "_claim",
         "_client",
         "_deliver",
-        "_fed_bytes",
+        "_fed",
         "_head",
         "_headers",
         "_heads",
         "_holder",
+        "_in_head",
         "_keep_alive",
         "_key",
         "_limits",
@@ -104,6 +106,9 @@ class RequestReader:
         self._key = ""
         self._parser = HttpRequestParser(self)
         self._head = b""
+        self._fed: bytes | memoryview = b""
+        self._in_head = False
+        self._begun = b""  # The last bytes of earlier calls, while a head is incomplete.
         self._body: bytes | bytearray = b""
         self._lines: list[tuple[bytes, bytes]] = []
         self._silent_bytes = -1  # Not counting; see _count_silence.
@@ -130,6 +135,8 @@ class RequestReader:
             offset = self._parse(data)
         if self.in_message:
             self._count_silence(len(data))
+            if self._in_head:
+                self._begun = (self._begun + data)[-self._head_bytes_max :]
 
     def close(self) -> None:
         """Break the reference cycles with the parser and the connection: a closed one is freed at once, and not by
@@ -168,7 +175,7 @@ class RequestReader:
         """Parse up to the end, or up to the offset that is returned when an Upgrade was met."""
         if self.ended:
             return None
-        self._fed_bytes = len(data)
+        self._fed = data
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade as upgrade:
@@ -201,9 +208,12 @@ class RequestReader:
         else:
             self._silent_bytes += length
         self._seen_bytes = seen_bytes
-        limits = self._limits
-        if self._silent_bytes > limits.header_bytes_max + limits.request_line_bytes_max + _HEAD_SLACK_BYTES:
+        if self._silent_bytes > self._head_bytes_max:
             raise self._head_too_large()
+
+    @property
+    def _head_bytes_max(self) -> int:
+        return self._limits.header_bytes_max + self._limits.request_line_bytes_max + _HEAD_SLACK_BYTES
 
     # Called by the parser.
 
@@ -211,6 +221,7 @@ class RequestReader:
         self.in_message = True
         self._url = b""
         self._body = b""
+        self._in_head = True
         self._lines.clear()
         self._silent_bytes = -1
 
@@ -240,11 +251,18 @@ class RequestReader:
             or "upgrade" in headers
         ):
             self._check_unusual(self._parser.get_http_version())
+        self._check_protocol(method)
         length = headers.get("content-length")
         if length is not None and int(length) > self._limits.body_bytes_max:
             raise self._body_too_large()
         if (length not in (None, "0") or "transfer-encoding" in headers) and "upgrade" not in headers:
             self._screen_body()
+
+    def _check_protocol(self, method: str) -> None:
+        """Refuse RTSP and ICE: the parser accepts them, and tells nothing about it."""
+        begun, self._begun, self._in_head = self._begun, b"", False
+        if b"%b %b HTTP/" % (method.encode(), self._url) not in (begun + self._fed if begun else bytes(self._fed)):
+            raise Refused(400, "The request is not HTTP: this server speaks HTTP/1.1 only.")
 
     def _screen_body(self) -> None:
         """Ask whether the body may come. A client without access must not fill the memory for bodies."""
@@ -308,7 +326,7 @@ class RequestReader:
                 headers[key] += ", " + value.decode("latin-1")
         # Headers that arrived in one call smaller than the limit need no counting.
         limit = self._limits.header_bytes_max
-        may_exceed = self._silent_bytes >= 0 or self._fed_bytes > limit
+        may_exceed = self._silent_bytes >= 0 or len(self._fed) > limit
         if may_exceed and sum(len(name) + len(value) + 4 for name, value in self._lines) > limit:
             raise self._head_too_large()
         return headers

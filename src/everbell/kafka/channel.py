@@ -15,8 +15,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from everbell.channels.port import Delivery
 from everbell.clock import Clock
+from everbell.core.kafka_targets import KafkaTargets, check_topics
 from everbell.core.retry import DELIVERED, Outcome
 from everbell.core.target import kafka_place
+from everbell.errors import InvalidInput
 from everbell.kafka.errors import NO_TOPIC, TOO_LARGE, outcome_of
 from everbell.kafka.outgoing_record import record_of
 from everbell.kafka.outlet import ANY_PARTITION, THIS_MOMENT, Outlet, Travel, what_is_wrong
@@ -39,8 +41,9 @@ class KafkaChannel:
     holds = False
     together = 16
 
-    def __init__(self, clusters: Mapping[str, KafkaCluster], clock: Clock) -> None:
+    def __init__(self, clusters: Mapping[str, KafkaCluster], targets: KafkaTargets, clock: Clock) -> None:
         self._clusters = clusters
+        self._targets = targets
         self._now = clock.now
         self._lines: dict[tuple[str, int, Travel], _ProducerLine] = {}  # By cluster, deadline, and mode of travel.
 
@@ -54,7 +57,22 @@ class KafkaChannel:
             name = f"a Kafka cluster named {cluster!r}" if cluster else "a Kafka cluster without a name"
             desk.settle_all(begun, Outcome("refused", f"the settings of this node have no {name[2:]}"))
             return
-        self._line_now(cluster, _deadline_ms(begun[0].tenant.timeout_ms)).send(begun)
+        allowed = [delivery for delivery in begun if self._is_allowed(delivery)]
+        if allowed:
+            self._line_now(cluster, _deadline_ms(begun[0].tenant.timeout_ms)).send(allowed)
+
+    def _is_allowed(self, delivery: Delivery) -> bool:
+        """Whether the topic is a target. It was one when the event was scheduled, but settings and policies change."""
+        to, topics = delivery.event.to, delivery.tenant.topics
+        if topics is None and kafka_place(to) not in self._targets.reserved:
+            return True
+        try:
+            self._targets.check(to)
+            check_topics(to, topics)
+        except InvalidInput as wrong:
+            delivery.settle(Outcome("refused", wrong.reason))
+            return False
+        return True
 
     async def close(self) -> None:
         lines, self._lines = self._lines, {}

@@ -42,7 +42,7 @@ class KafkaService:
         self._settings = settings
         self._clock = clock
         self._source: KafkaSource | None = None
-        self.channel = KafkaChannel(settings.clusters, clock)
+        self.channel = KafkaChannel(settings.clusters, settings.targets, clock)
         self.readers = Readers()
 
     def read(self, ask: Ask, tenants: Tenants, value_bytes_max: int) -> None:

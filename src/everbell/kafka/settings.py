@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from everbell.core.kafka_targets import KafkaTargets
 from everbell.core.target import check_topic, is_cluster_name
 from everbell.core.tenant import check_tenant_name
 from everbell.errors import InvalidInput
@@ -50,6 +51,15 @@ class KafkaSettings(Struct, frozen=True):
     """Topics of the default cluster."""
     group: str = "everbell"
     dead_letters: str = "everbell-dead-letters"
+
+    @property
+    def targets(self) -> KafkaTargets:
+        """The topics that events may go to. A named cluster with a broker of the default one is the same cluster."""
+        own = {topic.name for topic in self.topics} | ({self.dead_letters} if self.topics else set())
+        brokers = set(self.clusters[""].brokers.split(",")) if "" in self.clusters else set()
+        same = [name for name, cluster in self.clusters.items() if brokers & set(cluster.brokers.split(","))]
+        reserved = frozenset((cluster, topic) for cluster in same for topic in own)
+        return KafkaTargets(frozenset(self.clusters), reserved)
 
 
 class ClusterSpec(Struct, frozen=True, forbid_unknown_fields=True):

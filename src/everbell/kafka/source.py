@@ -346,7 +346,7 @@ def open_source(
     send: SendReport,
 ) -> KafkaSource:
     """The reader of the settings' topics. Raises `KafkaException` for wrong properties."""
-    edge = Edge(tenants, clock, allows_handlers=False, kafka=settings.clusters.keys())
+    edge = Edge(tenants, clock, allows_handlers=False, kafka=settings.targets)
     reader = RecordReader(settings.topics, edge, clock, value_bytes_max)
     letters = DeadLetters(settings.clusters[""], settings.dead_letters)
     return KafkaSource(settings, ask, reader, letters, send)

@@ -96,7 +96,7 @@ class Gateway:
             page=PageApi(audit) if plan.ui else None,
             authorizer=Authorizer(keys.ring, may_be_open=plan.may_be_open),
             audit=audit,
-            kafka=plan.kafka.clusters.keys(),
+            kafka=plan.kafka.targets,
             facades=plan.facades,
         )
         shares = gateway_shares(raise_file_limit())
@@ -146,8 +146,7 @@ class Gateway:
             from everbell.node.gateway_outbox import GatewayCollecting  # The driver of PostgreSQL is needed only here.
 
             outboxes = {number: plan.outboxes[number] for number in numbers}
-            kafka = frozenset(plan.kafka.clusters)
-            await GatewayCollecting(engine, outboxes, tenants, SystemClock(), kafka).run(stop)
+            await GatewayCollecting(engine, outboxes, tenants, SystemClock(), plan.kafka.targets).run(stop)
 
     def _report(self, api: Api) -> ReportProcess:
         watch = self._watch

@@ -9,6 +9,7 @@ from functools import partial
 
 from everbell.clock import Clock
 from everbell.core.collector_report import CollectorReport
+from everbell.core.kafka_targets import KafkaTargets
 from everbell.core.tenant import Tenants
 from everbell.engine.requests import ReportCollecting, UntilStopping
 from everbell.errors import EverbellError
@@ -26,7 +27,7 @@ class GatewayCollecting:
         outboxes: Mapping[int, OutboxAddress],
         tenants: Tenants,
         clock: Clock,
-        kafka: frozenset[str],
+        kafka: KafkaTargets,
     ) -> None:
         self._engine = engine
         self._collectors = {

@@ -100,6 +100,7 @@ class Node:
         self._cluster: Cluster | None = None
         self._answers: NodeAnswers | None = None
         self._api: Api | None = None
+        self._keys: ClusterKeys | None = None
         self._loop_watch = LoopWatch(self._clock)
         self._halted: BaseException | None = None
         self._stopping = False
@@ -118,7 +119,7 @@ class Node:
         self._watch_signals()
         self._loop_watch.start()
         pool = HttpPool(
-            guard=Guard(settings.allow_targets),
+            guard=Guard(settings.allow_targets, self._opens_loopback),
             connections_per_host_max=_CONNECTIONS_PER_HOST,
             connections_max=node_shares(raise_file_limit()).outbound,
         )
@@ -143,7 +144,7 @@ class Node:
         self._cluster = cluster = await self._join(engine, url, channels)
         if cluster is None:
             return await self._give_up(engine)
-        keys = ClusterKeys(cluster.node.player, cluster.write)
+        keys = self._keys = ClusterKeys(cluster.node.player, cluster.write)
         policies = ClusterPolicies(cluster.node.player, cluster.write)
         if settings.bootstrap_key:
             await ensure_operator(keys, settings.bootstrap_key, self._clock, self._entropy)
@@ -163,7 +164,7 @@ class Node:
         if self._kafka is not None and not settings.gateways:
             self._kafka.read(cluster.ask, settings.tenants, settings.body_bytes_max)
         if self._outbox is not None and not settings.gateways:
-            self._outbox.collect(cluster.ask, settings.tenants, frozenset(settings.kafka.clusters))
+            self._outbox.collect(cluster.ask, settings.tenants, settings.kafka.targets)
         if not self._stop.is_set():
             ready(url)
         await self._stop.wait()
@@ -254,7 +255,7 @@ class Node:
             page=PageApi(audit) if settings.ui else None,
             authorizer=Authorizer(keys.ring, may_be_open=settings.may_be_open),
             audit=audit,
-            kafka=frozenset(settings.kafka.clusters),
+            kafka=settings.kafka.targets,
             facades=settings.facades,
         )
         shares = node_shares(raise_file_limit())
@@ -312,6 +313,10 @@ class Node:
             report = ProcessReport(unauthorized, watch.blocks, watch.blocked_ms)
             more += self._answers.tags.metrics() + self._answers.processes.metrics(report)
         return "" if self._engine is None else render(self._engine, self._cluster, more)
+
+    def _opens_loopback(self) -> bool:
+        """Whether loopback may be delivered to: not where several users have access, because it is the operator's."""
+        return self._settings.on_loopback and self._keys is not None and not self._keys.ring().keys
 
     def _watch_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from ipaddress import ip_network
 from pathlib import Path
 from socket import gethostname
 from typing import Any, Literal
@@ -56,8 +55,6 @@ ONE_PROCESS = ("rocksdb", "memory")  # The schemes of stores and logs that only 
 # The variables of the commands that are clients of a server.
 CLIENT_VARIABLES = ("EVERBELL_SERVER", "EVERBELL_TENANT", "EVERBELL_TOKEN", "EVERBELL_CA", "EVERBELL_CERT")
 
-_LOOPBACK: tuple[Network, ...] = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
-
 
 SETTINGS: tuple[Setting, ...] = (
     Setting(
@@ -104,7 +101,7 @@ SETTINGS: tuple[Setting, ...] = (
         "allow_targets",
         "",
         read_networks,
-        "private networks that may be delivered to; loopback is allowed while listening on loopback",
+        "private networks that may be delivered to; loopback is allowed while listening there without access keys",
         "CIDR,…",
     ),
     Setting("node", "", str, "the name of this node in the cluster, the same after a restart; the host's name", "NAME"),
@@ -310,7 +307,7 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | N
         backups=values["backups"],
         body_bytes_max=values["max_body"],
         bodies_bytes_max=max(values["max_bodies"], 2 * values["max_body"]),
-        allow_targets=values["allow_targets"] + (_LOOPBACK if is_loopback(host) else ()),
+        allow_targets=values["allow_targets"],
         log_level=values["log_level"],
         log_format=values["log_format"],
         otlp=values["otlp"],

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from everbell.clock import Clock
 from everbell.core.collector_report import CollectorReport
+from everbell.core.kafka_targets import KafkaTargets
 from everbell.core.request import Ask
 from everbell.core.tenant import Tenants
 from everbell.edge.drafting import Edge
@@ -130,8 +131,8 @@ class Collector:
 
 
 def open_collector(
-    address: OutboxAddress, ask: Ask, tenants: Tenants, clock: Clock, kafka: frozenset[str], send: SendCollected
+    address: OutboxAddress, ask: Ask, tenants: Tenants, clock: Clock, kafka: KafkaTargets, send: SendCollected
 ) -> Collector:
-    """A collector for an outbox. `kafka` names the clusters that this process can deliver to."""
+    """A collector for an outbox. `kafka` says which topics can be targets."""
     edge = Edge(tenants, clock, allows_handlers=False, kafka=kafka)
     return Collector(address, HandOver(ask, RowReader(address, edge, clock)), clock, send)

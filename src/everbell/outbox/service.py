@@ -13,6 +13,7 @@ from everbell.clock import Clock
 from everbell.core.collector_report import CollectorReport
 from everbell.core.exposition import labelled
 from everbell.core.health import OutboxHealth
+from everbell.core.kafka_targets import KafkaTargets
 from everbell.core.request import Ask
 from everbell.core.tenant import Tenants
 from everbell.log_lines import redacted
@@ -45,7 +46,7 @@ class OutboxService:
         self._latest: dict[int, CollectorReport] = {}
         self._are_over = asyncio.Event()
 
-    def collect(self, ask: Ask, tenants: Tenants, kafka: frozenset[str]) -> None:
+    def collect(self, ask: Ask, tenants: Tenants, kafka: KafkaTargets) -> None:
         """Begin to collect all outboxes in this process."""
         for number, outbox in enumerate(self._outboxes):
             send = partial(self._add_own, number)

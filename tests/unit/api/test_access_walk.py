@@ -6,6 +6,7 @@ declare its access.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -195,3 +196,41 @@ def test_no_path_leads_around(path: str) -> None:
         assert stage.calls == []
 
     guarded(walk, facades=ALL_FACADES)
+
+
+CHANGES = (
+    ("PUT", f"/v1/tenants/shop/events/{EVENT}", {"in": "2h", "to": "queue:work", "payload": "mine"}),
+    ("PATCH", f"/v1/tenants/shop/events/{EVENT}", {"in": "3h"}),
+    ("POST", f"/v1/tenants/shop/events/{EVENT}/snooze", {"by": "10m"}),
+    ("POST", f"/v1/tenants/shop/events/{EVENT}/deliver", None),
+    ("DELETE", f"/v1/tenants/shop/events/{EVENT}", None),
+)
+
+
+def test_a_change_shows_nothing_to_a_key_that_may_not_read() -> None:
+    """The answer to a change has the whole event, which `GET` denies to such a key."""
+
+    async def walk(stage: KeysStage) -> None:
+        operator = await furnished(stage)
+        producer = await stage.key("shop", ["schedule"])
+        path = f"/v1/tenants/shop/events/{EVENT}"
+        assert (await stage.call("GET", path, None, producer)).status == 403
+        for method, target, body in CHANGES:
+            answer = await stage.call(method, target, body, producer)
+            assert answer.status == 200, answer.body
+            assert set(answer.json) == {"id", "tenant", "at", "status", "version"}, (method, target)
+            assert answer.headers["etag"] == f'"{answer.json["version"]}"'
+        spec = {"in": "1h", "to": "queue:work", "payload": SECRET, "key": "line"}
+        for name in ("head", "next"):
+            created = await stage.call("PUT", f"/v1/tenants/shop/events/{name}", {**spec, "in": 0}, producer)
+            assert (created.status, "to" in created.json) == (201, False)
+        await asyncio.sleep(1)
+        dropped = await stage.call("DELETE", "/v1/tenants/shop/keys/line/head", None, producer)
+        assert (dropped.status, SECRET.encode() in dropped.body) == (200, False), dropped.body
+        both = await stage.key("shop", ["schedule", "read"])
+        for key in (operator, both):
+            await stage.call("PUT", "/v1/tenants/shop/events/again", spec, operator)
+            shown = await stage.call("PATCH", "/v1/tenants/shop/events/again", {"in": "3h"}, key)
+            assert shown.json["payload"] == SECRET
+
+    guarded(walk)

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from everbell.cluster.handshake import Hello, Proof, is_proof, key_of, sign
-from everbell.cluster.peers import CalledEnd, TcpPeers
+from everbell.cluster.peers import GREETING_MAX, CalledEnd, Callers, TcpPeers
 from everbell.cluster.tls import peer_tls, renew_peer_tls
 from everbell.core.cluster import Member
 from everbell.core.request import Request
@@ -46,8 +46,9 @@ def met(
     """Two nodes that can reach each other; the caller has `key`."""
 
     async def main() -> None:
+        callers = Callers()
         server = await asyncio.get_running_loop().create_server(
-            lambda: CalledEnd(echo, lambda: KEY, SeededEntropy(1)), "127.0.0.1", 0, ssl=called_tls
+            lambda: CalledEnd(echo, lambda: KEY, SeededEntropy(1), callers), "127.0.0.1", 0, ssl=called_tls
         )
         peers = TcpPeers(lambda: key, SeededEntropy(2), caller_tls)
         port = server.sockets[0].getsockname()[1]
@@ -96,6 +97,37 @@ def test_a_caller_that_does_not_greet_as_a_node_is_cut_off(words: bytes) -> None
         with_nothing = await _rest(reader)
         assert with_nothing == b""
         writer.close()
+
+    met(act)
+
+
+def test_callers_that_do_not_greet_keep_no_node_out() -> None:
+    async def act(peers: TcpPeers, member: Member) -> None:
+        host, _, port = member.addresses[0].rpartition(":")
+        silent = [await asyncio.open_connection(host, int(port)) for _ in range(GREETING_MAX + 10)]
+        for reader, writer in silent[:10]:
+            assert await _rest(reader) == b"", "the oldest make room"
+            writer.close()
+        peer = await peers.reach(member)
+        assert await peer.ask(Acknowledge("shop", "q", ["a"])) == ["a"]
+        assert await _rest(silent[10][0]) == b"", "the node took the place of the next"
+        for _, writer in silent[10:]:
+            writer.close()
+
+    met(act)
+
+
+def test_connections_of_nodes_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everbell.cluster.peers.NODES_MAX", 1)
+
+    async def act(peers: TcpPeers, member: Member) -> None:
+        first = await peers.reach(member)
+        assert await first.ask(Acknowledge("shop", "q", ["a"])) == ["a"]
+        others = TcpPeers(lambda: KEY, SeededEntropy(3), None)
+        with pytest.raises(NotOwner):
+            await others.reach(member)
+        others.close()
+        assert await first.ask(Acknowledge("shop", "q", ["b"])) == ["b"]
 
     met(act)
 

@@ -62,6 +62,19 @@ def is_open(address: str | IPv4Address | IPv6Address, *allow: str) -> bool:
     return True
 
 
+def test_loopback_can_be_open_for_a_while() -> None:
+    opened = True
+    guard = Guard(opens_loopback=lambda: opened)
+    for address in ("127.0.0.1", "::1", "::ffff:127.0.0.1"):
+        guard.check(address)
+    with pytest.raises(RefusedAddress):
+        guard.check("10.0.0.1")
+    opened = False
+    for address in ("127.0.0.1", "::1", "::ffff:127.0.0.1"):
+        with pytest.raises(RefusedAddress, match="loopback"):
+            guard.check(address)
+
+
 @pytest.mark.parametrize(
     "address",
     ["1.1.1.1", "8.8.8.8", "93.184.215.14", "100.63.255.255", "100.128.0.0", "172.15.255.255", "172.32.0.0",

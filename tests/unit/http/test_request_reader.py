@@ -174,10 +174,27 @@ def test_bytes_behind_a_request_that_closes_are_ignored() -> None:
         (b"GET /\r\n\r\n", 505),
         (b"GET / HTTP/3.0\r\nHost: h\r\n\r\n", 400),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+        (b"GET / RTSP/1.1\r\nHost: h\r\n\r\n", 400),
+        (b"GET / RTSP/1.0\r\nHost: h\r\nConnection: keep-alive\r\n\r\n", 400),
+        (b"OPTIONS * RTSP/1.0\r\nHost: h\r\nCSeq: 1\r\n\r\n", 400),
+        (b"DESCRIBE / RTSP/1.0\r\nHost: h\r\n\r\n", 400),
+        (b"SOURCE / ICE/1.0\r\nHost: h\r\n\r\n", 400),
+        (b"POST / RTSP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc", 400),
     ],
 )
 def test_bytes_that_are_not_plainly_valid_are_refused(data: bytes, status: int) -> None:
     assert refusal_of(data) == status
+    reading = Reading()
+    with pytest.raises(Refused) as caught:
+        reading.feed(*(data[index : index + 1] for index in range(len(data))))
+    assert caught.value.status == status, "it makes no difference that the bytes came one by one"
+
+
+def test_pipelined_requests_of_another_protocol_are_refused_too() -> None:
+    reading = Reading()
+    with pytest.raises(Refused) as caught:
+        reading.feed(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b RTSP/1.1\r\nHost: h\r\n\r\n")
+    assert caught.value.status == 400
 
 
 def test_http_1_0_needs_no_host() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everbell.core.batch_item import BatchItem
+from everbell.core.kafka_targets import KafkaTargets
 from everbell.core.spec import Draft
 from everbell.core.tenant import Limits, Tenant, Tenants
 from everbell.core.time import MINUTE_MS
@@ -34,14 +35,16 @@ class FixedClock:
         return 0
 
 
-EDGE = Edge(Tenants(), FixedClock(), allows_handlers=False, kafka=("",))
+EDGE = Edge(Tenants(), FixedClock(), allows_handlers=False, kafka=KafkaTargets(frozenset({""})))
 
 
 def reader(value_bytes_max: int = 10_000) -> RecordReader:
     clock = FixedClock()
     tenants = Tenants(named=(Tenant("small", limits=Limits(payload_bytes=10, batch_events=3)),))
     topics = (KafkaTopic("orders", "shop"), KafkaTopic("any"), KafkaTopic("little", "small"))
-    return RecordReader(topics, Edge(tenants, clock, allows_handlers=False, kafka=("",)), clock, value_bytes_max)
+    return RecordReader(
+        topics, Edge(tenants, clock, allows_handlers=False, kafka=KafkaTargets(frozenset({""}))), clock, value_bytes_max
+    )
 
 
 def record(

@@ -81,14 +81,15 @@ def test_an_advertised_address_is_kept_unchanged(address: str) -> None:
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:1", "127.9.9.9:1", "localhost:1", "[::1]:1", ":1"])
-def test_loopback_needs_no_insisting_and_may_be_delivered_to(listen: str) -> None:
+def test_loopback_needs_no_insisting(listen: str) -> None:
     settings = load({"listen": listen}, {}, None)
     assert settings.may_be_open
-    assert ip_network("127.0.0.0/8") in settings.allow_targets
+    assert settings.on_loopback
 
 
 def test_loopback_is_no_target_when_others_may_ask() -> None:
-    assert load({"listen": "0.0.0.0:1", "insecure": "yes"}, {}, None).allow_targets == ()
+    settings = load({"listen": "0.0.0.0:1", "insecure": "yes"}, {}, None)
+    assert (settings.allow_targets, settings.on_loopback) == ((), False)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from everbell.client.app import App
     from everbell.client.awaiting import AsyncClient
     from everbell.client.blocking import Client
+    from everbell.client.key_fence import KeyFence, SqlKeyFence
     from everbell.client.task import Task
     from everbell.client.worker import Worker
     from everbell.core.occurrence import Occurrence
@@ -32,11 +33,13 @@ __all__ = [
     "EventView",
     "Everbell",
     "EverbellError",
+    "KeyFence",
     "Occurrence",
     "Outbox",
     "Refuse",
     "Retry",
     "Scheduled",
+    "SqlKeyFence",
     "Task",
     "Worker",
     "once",
@@ -50,11 +53,13 @@ _HOMES = {
     "EventView": "everbell.client.answers",
     "Everbell": "everbell.library",
     "EverbellError": "everbell.errors",
+    "KeyFence": "everbell.client.key_fence",
     "Occurrence": "everbell.core.occurrence",
     "Outbox": "everbell.outbox.caller",
     "Refuse": "everbell.channels.handler",
     "Retry": "everbell.channels.handler",
     "Scheduled": "everbell.client.answers",
+    "SqlKeyFence": "everbell.client.key_fence",
     "Task": "everbell.client.task",
     "Worker": "everbell.client.worker",
     "once": "everbell.outbox.once",

@@ -15,7 +15,7 @@ import pytest
 from tests.acceptance.fleet import Fleet, epochs_go_back
 from tests.acceptance.load import Load, Shape
 from tests.acceptance.machine import Machine, until
-from tests.acceptance.receiver import Receiver
+from tests.acceptance.receiver import Received, Receiver
 from tests.services import shared
 from tests.services.postgres import PostgresServer
 from tests.services.zookeeper import ZookeeperServer
@@ -119,6 +119,37 @@ def test_a_drained_node_stays_drained_until_its_process_ends(fleet: Fleet) -> No
     assert fleet.nodes["n2"].stop() == 0
     fleet.nodes["n2"].start()
     fleet.until_balanced("n1", "n2")
+
+
+def test_keys_whose_receivers_fence_do_not_wait_for_requests_of_a_dead_node(fleet: Fleet) -> None:
+    """The attempt of the dead node hangs, and its deadline is longer than the test waits."""
+    with Receiver(10) as receiver:
+        fleet.grow("n1", "n2")
+        fleet.until_balanced("n1", "n2")
+        for tenant, policy in (("fences", {"fencing": "receiver"}), ("waits", {})):
+            answer = fleet.nodes["n1"].call("PUT", f"/v1/tenants/{tenant}", {"timeout": "1h", **policy})
+            assert answer.status == 200, answer
+        until(lambda: all(_running(machine) for machine in fleet.nodes.values()), "all nodes run partitions")
+        ids = {
+            tenant: [
+                fleet.nodes["n1"].schedule(receiver.url("/gate/never"), tenant=tenant, key=f"k{number}", **{"in": 0})
+                for number in range(20)
+            ]
+            for tenant in ("fences", "waits")
+        }
+        until(lambda: len(receiver.received) >= 40, lambda: f"{len(receiver.received)} of 40 are being delivered")
+        fleet.kill("n2")
+        fleet.nodes.pop("n2")
+        first = max(received.epoch for received in receiver.received)
+        repeated = until(lambda: _repeated(receiver, ids["fences"]), "the events of the dead node are sent again")
+        assert all(each.epoch > first for each in repeated)
+        assert _repeated(receiver, ids["waits"]) == []
+        fleet.kill("n1")  # It would go on to connect to the receiver while that closes.
+
+
+def _repeated(receiver: Receiver, ids: list[str]) -> list[Received]:
+    """The second deliveries of these events."""
+    return [each for event_id in ids for each in receiver.of(event_id)[1:]]
 
 
 def test_a_dead_node_is_forgotten_when_its_last_event_has_ended(fleet: Fleet) -> None:

@@ -50,7 +50,7 @@ def partitions_are_released_before_they_are_drained(patch: Patch) -> None:
 
 def the_new_owner_does_not_wait_for_the_dead_one(patch: Patch) -> None:
     """Deliveries of the last owner may still be in flight when the new owner begins."""
-    patch.setattr(Partition, "quiet_ms", lambda self, run_at, elapsed_ms: 0)
+    patch.setattr(Partition, "quiet_ms", lambda self, elapsed_ms, tenant, to="": 0)
 
 
 def versions_are_not_checked(patch: Patch) -> None:

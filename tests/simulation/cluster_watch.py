@@ -63,7 +63,7 @@ class ClusterWatch:
 
     def _count_wait(self, engine: Engine, entry: Entry) -> None:
         partition = engine._partitions[entry.event.partition]
-        is_quiet = partition.quiet_ms(entry.event.run_at, engine._clock.elapsed_ms()) > 0
+        is_quiet = partition.wait_ms(entry.event, engine._clock) > 0
         self._count(is_quiet, "waits for a dead owner")
 
     def _play(self, node: RoughNode, value: Value) -> None:

@@ -16,7 +16,7 @@ from everbell.entropy import SeededEntropy
 from tests.simulation.cluster_options import ClusterOptions
 from tests.simulation.network import Network
 from tests.simulation.processes import Process, ProcessClock, ProcessLoop
-from tests.simulation.receivers import DEADLINE_MS, Receivers, RoughChannel
+from tests.simulation.receivers import Receivers, RoughChannel
 from tests.simulation.rough_log import LogServer, RoughLog
 from tests.simulation.rough_peers import Find, RoughPeers
 from tests.simulation.rough_store import RoughStore, StoreServer
@@ -62,7 +62,6 @@ class RoughNode:
             name,
             lease_ms=options.lease_ms,
             handover_ms=options.handover_ms,
-            quiet_ms=DEADLINE_MS,
             snapshot_entries=options.snapshot_entries,
         )
         self.engine = engine = await Engine.start(

@@ -55,7 +55,7 @@ class PartitionKeeper:
     @property
     def _quiet_ms(self) -> int:
         """How long the requests of a dead owner may still be in flight."""
-        return max(self._settings.quiet_ms, self._engine.tenants.live_timeout_ms)
+        return self._engine.tenants.sending_max_ms
 
     def start(self) -> None:
         self._runner = begin(self._run(), "everbell-keeper", self._on_halt)

@@ -20,8 +20,6 @@ class ClusterSettings(Struct, frozen=True):
     """How long the others take a silent node for alive. The partitions of a dead node wait for about this long."""
     handover_ms: int = 5_000
     """How long the hand-over of a partition waits for attempts in flight."""
-    quiet_ms: int = 10_000
-    """How long the requests of a dead node may still be in flight: the longest deadline of an attempt."""
     forget_after_ms: int = DAY_MS
     """How long a dead node may be away before the cluster forgets it, even if events that it left are unfinished."""
     snapshot_entries: int = 200

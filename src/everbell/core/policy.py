@@ -70,6 +70,7 @@ class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
     past_grace: Duration = "10s"
     consistency: Annotated[str, Meta(description=", ".join(CONSISTENCIES))] = "strict"
     identity: Literal["id", "key+at+id"] = "id"
+    fencing: Literal["wait", "receiver"] = "wait"
     placement: Literal["local", "spread"] = "local"
     durability: Literal["store", "replicas"] = "store"
     replicas: ReplicasSpec = ReplicasSpec()
@@ -117,6 +118,7 @@ def tenant_of(name: str, spec: TenantSpec) -> Tenant:
         past=spec.past,
         past_grace_ms=parse_duration(spec.past_grace, "past_grace"),
         identity=spec.identity,
+        fencing=spec.fencing,
         placement=spec.placement,
         durability=spec.durability,
         replicas=replication_of(spec.replicas),
@@ -180,6 +182,7 @@ def spec_of(tenant: Tenant) -> TenantSpec:
         past=tenant.past,
         past_grace=format_duration(tenant.past_grace_ms),
         identity=tenant.identity,
+        fencing=tenant.fencing,
         placement=tenant.placement,
         durability=tenant.durability,
         replicas=replicas_spec_of(tenant.replicas),

@@ -98,6 +98,10 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long ago a time may be without counting as past."""
     identity: Literal["id", "key+at+id"] = "id"
     """Whether an event is the one of its id, or of its key, due time and id together."""
+    fencing: Literal["wait", "receiver"] = "wait"
+    """Whether events of keys that a dead node may have been sending wait for one timeout, or its receivers refuse
+    deliveries with a lower epoch.
+    """
     placement: Literal["local", "spread"] = "local"
     """Whether events without a key or a client-given id stay on the node that accepts them, or go to all owners."""
     durability: Durability = "store"
@@ -149,8 +153,8 @@ class Tenants:
         self.may_replicate = may_replicate
         self.default = default = default or Tenant()
         self.named = named
-        self.live_timeout_ms = 0
-        """The longest attempt deadline among all policies set by `override`, including those removed since."""
+        # By tenant, the longest deadline of an attempt among all policies set by `override`, also those removed since.
+        self._timeouts_ms: dict[str, int] = {}
         self._bases = {tenant.name: tenant for tenant in named}
         self._named = dict(self._bases)
         # Bounded, because a caller may invent names.
@@ -165,6 +169,24 @@ class Tenants:
         if self.are_required and name not in self._named:
             raise InvalidInput(f"there is no tenant {name!r}; give it a policy: PUT /v1/tenants/{name}", "tenant")
         return self.policy(name)
+
+    def sending_ms(self, name: str, to: str = "") -> int:
+        """How long an attempt that a dead node began may still reach a receiver of the tenant.
+
+        0 if the tenant's receivers refuse such an attempt, because its epoch is lower than the last one that they saw.
+        """
+        policy = self.policy(name)
+        if policy.fencing == "receiver":
+            return 0
+        longest_ms = max(policy.timeout_ms, self.base(name).timeout_ms, self._timeouts_ms.get(name, 0))
+        # A worker may hold an event for as long as its lease, whatever the time limit of other targets is.
+        return min(longest_ms, policy.lease_ms) if to.startswith("queue:") else longest_ms
+
+    @property
+    def sending_max_ms(self) -> int:
+        """The longest that an attempt of any tenant may be in flight after its node has died."""
+        settings = (tenant.timeout_ms for tenant in (self.default, *self.named))
+        return max(*settings, *self._timeouts_ms.values(), 0)
 
     def level(self, name: str) -> str | None:
         """The tenant's Cassandra consistency level; None for the store's default."""
@@ -183,7 +205,7 @@ class Tenants:
         """Replace the policy; None restores the one from the settings."""
         if policy is not None:
             self._named[name] = policy
-            self.live_timeout_ms = max(self.live_timeout_ms, policy.timeout_ms)
+            self._timeouts_ms[name] = max(self._timeouts_ms.get(name, 0), policy.timeout_ms)
         elif name in self._bases:
             self._named[name] = self._bases[name]
         else:

@@ -97,7 +97,7 @@ class Engine:
         self._queues = queues
         self._settings = settings
         self._on_broken = on_broken
-        self._partitions = partitions = [Partition(index) for index in range(store.partitions)]
+        self._partitions = partitions = [Partition(index, tenants) for index in range(store.partitions)]
         self._owned: list[Partition] = []
         self._writer = writer = StoreWriter(store, self.epochs, supervisor, self.drop)
         turn_at = None if turns is None else turns.turn_at
@@ -216,9 +216,9 @@ class Engine:
     async def take(self, epochs: Mapping[int, int], *, quiet_ms: int = 0) -> None:
         """Take partitions: raise the fence, read which keys are blocked, and start to load events.
 
-        For `quiet_ms` the last owner may still be sending events that are due, or due by its clock. A key with such an
-        event waits for that time. Raises `Fenced` if another node took a partition under a higher epoch, and
-        `StoreUnavailable`. Then no partition is taken.
+        For up to `quiet_ms` the last owner may still be sending events that are due, or due by its clock. A key with
+        such an event waits for as long as an attempt of its tenant may last. Raises `Fenced` if another node took a
+        partition under a higher epoch, and `StoreUnavailable`. Then no partition is taken.
         """
         if epochs:
             await self._supervisor.answer(partial(self._take, quiet_ms=quiet_ms), epochs)
@@ -245,10 +245,9 @@ class Engine:
                 return
             if taken.done():
                 return  # The caller was cancelled.
-            now = self._clock.now()
-            quiet_until_ms = self._clock.elapsed_ms() + quiet_ms if quiet_ms else 0
+            now, elapsed_ms = self._clock.now(), self._clock.elapsed_ms()
             for index, epoch in epochs.items():
-                self._partitions[index].take(epoch, now, quiet_until_ms)
+                self._partitions[index].take(epoch, now, elapsed_ms, quiet_ms)
             self.epochs.update(epochs)
             self._intake.count_from(sequence)
             self._own()

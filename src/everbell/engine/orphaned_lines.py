@@ -41,7 +41,7 @@ class OrphanedLines:
         ready: list[tuple[int, str, str]] = []
         elapsed_ms = self._clock.elapsed_ms()
         read = {
-            index: [name for name, until_at in lines.items() if _is_read(self._partitions[index], until_at, elapsed_ms)]
+            index: [name for name, until_at in lines.items() if self._may_start(index, name[0], until_at, elapsed_ms)]
             for index, lines in self._lines.items()
         }
         self.is_soon = any(len(names) < len(self._lines[index]) for index, names in read.items())
@@ -58,6 +58,14 @@ class OrphanedLines:
                 del self._lines[index]
         return ready
 
+    def _may_start(self, index: int, tenant: str, until_at: int | None, elapsed_ms: int) -> bool:
+        """Whether the partition is read up to this time, and no attempt of the last owner can be in flight."""
+        partition = self._partitions[index]
+        until_at = partition.taken_at if until_at is None else until_at
+        if partition.next_at <= until_at:
+            return False
+        return partition.quiet_ms(elapsed_ms, tenant) <= 0
+
     def _skipping_flows(self, partition: Partition, lines: list[tuple[str, str]]) -> dict[tuple[str, str], Flow | None]:
         """For each line, a flow that may have skipped events of the line's key, or None."""
         return {
@@ -70,8 +78,3 @@ class OrphanedLines:
         entries = self._memory.entries.values()
         due = (entry for entry in entries if entry.event.run_at <= now)
         return {(entry.event.tenant, entry.event.key) for entry in due if entry.phase in (Phase.AHEAD, Phase.SETTLING)}
-
-
-def _is_read(partition: Partition, until_at: int | None, elapsed_ms: int) -> bool:
-    until_at = partition.taken_at if until_at is None else until_at
-    return partition.next_at > until_at and elapsed_ms >= partition.quiet_until_ms

@@ -8,11 +8,12 @@ from types import MappingProxyType
 from everbell.clock import Clock
 from everbell.core.event import Event, position
 from everbell.core.ids import SEQUENCE_MAX
+from everbell.core.tenant import Tenants
 from everbell.engine.agenda import NEVER
 from everbell.engine.flow import Flow, Skip
 
 # The largest difference between the clocks of two nodes. A dead owner may have sent an event this much early.
-CLOCKS_APART_MS = 5_000
+CLOCKS_APART_MS = 15_000
 
 _NO_SKIPS: Mapping[Flow, Skip] = MappingProxyType({})
 
@@ -28,10 +29,22 @@ class Partition:
     is closed or owned by another node brings no events to memory: its `next_at` is before all times.
     """
 
-    __slots__ = ("_skips", "checkpoint", "epoch", "index", "is_open", "next_at", "quiet_until_ms", "taken_at")
+    __slots__ = (
+        "_skips",
+        "checkpoint",
+        "epoch",
+        "index",
+        "is_open",
+        "next_at",
+        "quiet_ms_max",
+        "taken_at",
+        "taken_ms",
+        "tenants",
+    )
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, tenants: Tenants) -> None:
         self.index = index
+        self.tenants = tenants
         self.epoch = 0
         """The epoch under which this node owns the partition. 0: this node does not own it."""
         self.is_open = False
@@ -40,17 +53,20 @@ class Partition:
         # The skips of each tenant. A tenant has few: other flows share the skip of its overflow.
         self._skips: dict[str, dict[Flow, Skip]] = {}
         self.taken_at = 0
-        self.quiet_until_ms = 0
-        """Until this time, on the clock of elapsed time, requests of the last owner may be in flight. 0: none are."""
+        self.taken_ms = 0
+        """When this node took the partition, on the clock of elapsed time."""
+        self.quiet_ms_max = 0
+        """How long after that requests of the last owner may be in flight at most. 0: none are."""
 
-    def take(self, epoch: int, now: int, quiet_until_ms: int) -> None:
+    def take(self, epoch: int, now: int, elapsed_ms: int, quiet_ms_max: int) -> None:
         """Own the partition from now on. Everything in it is unread."""
         self.epoch = epoch
         self.is_open = True
         self.checkpoint = -1
         self.next_at = 0
         self.taken_at = now
-        self.quiet_until_ms = quiet_until_ms
+        self.taken_ms = elapsed_ms
+        self.quiet_ms_max = quiet_ms_max
 
     def lose(self) -> None:
         """Stop owning the partition."""
@@ -93,18 +109,20 @@ class Partition:
         """Record the time of an event in the far future, which the loader will find."""
         self.next_at = min(self.next_at, run_at)
 
-    def quiet_ms(self, run_at: int, elapsed_ms: int) -> int:
-        """How long the head of a key must wait because the last owner died and may have sent the same event.
+    def quiet_ms(self, elapsed_ms: int, tenant: str, to: str = "") -> int:
+        """How long requests of the last owner may still be in flight, because it died.
 
-        A request of the last owner that is still in flight must not arrive after ours.
+        None of them may arrive after a request of this node for the same event.
         """
-        if not self.quiet_until_ms or run_at > self.taken_at + CLOCKS_APART_MS:
+        if not self.quiet_ms_max:
             return 0
-        return self.quiet_until_ms - elapsed_ms
+        return self.taken_ms + min(self.tenants.sending_ms(tenant, to), self.quiet_ms_max) - elapsed_ms
 
     def wait_ms(self, event: Event, clock: Clock) -> int:
         """How long the head of a key must wait before it is dispatched."""
-        wait_ms = self.quiet_ms(event.run_at, clock.elapsed_ms())
+        wait_ms = 0
+        if event.run_at <= self.taken_at + CLOCKS_APART_MS:
+            wait_ms = self.quiet_ms(clock.elapsed_ms(), event.tenant, event.to)
         if event.state == "waiting":
             # An earlier owner sent the event to the line when it was due by its clock, which may be ahead of ours.
             wait_ms = max(wait_ms, event.run_at - clock.now())

@@ -275,7 +275,6 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | N
             gateway=values["gateway_only"],
             lease_ms=values["lease"],
             forget_after_ms=values["forget_after"],
-            quiet_ms=max(tenant.timeout_ms for tenant in (tenants.default, *tenants.named)),
         ),
         meeting=MeetingSettings(
             peers_host,

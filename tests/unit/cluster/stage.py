@@ -18,7 +18,7 @@ from everbell.core.cluster import Member, Value
 from everbell.core.ids import partition_of
 from everbell.core.request import Ask, Request
 from everbell.core.spec import Draft
-from everbell.core.tenant import Tenants
+from everbell.core.tenant import Tenant, Tenants
 from everbell.engine.engine import Engine
 from everbell.entropy import SeededEntropy
 from everbell.errors import LogUnavailable, NotOwner, OutcomeUnknown, StoreUnavailable
@@ -204,8 +204,10 @@ class Town:
         receiver = Receiver(self.clock)
         log = log or MoodyLog(self.log)
         door: Any = Door(self.store)
-        engine = await Engine.start(door, {"https": receiver}, Tenants(), self.clock, entropy, epochs={})
-        chosen = ClusterSettings(name, **{"lease_ms": LEASE_MS, "quiet_ms": QUIET_MS, **settings})
+        engine = await Engine.start(
+            door, {"https": receiver}, Tenants(Tenant(timeout_ms=QUIET_MS)), self.clock, entropy, epochs={}
+        )
+        chosen = ClusterSettings(name, **{"lease_ms": LEASE_MS, **settings})
         halted = self.halted.setdefault(name, [])
         node = await ClusterNode.start(log, engine, self.clock, entropy, chosen, (name,), halted.append)
         resident = Resident(self, engine, node, log, receiver, door)

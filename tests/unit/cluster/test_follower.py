@@ -24,7 +24,7 @@ def test_documents_override_the_settings_and_give_way_to_them_again() -> None:
     follower.follow({"new": Policy(8, b"{}")})
     assert tenants.policy("shop") == Tenant("shop", batch=5)
     assert changed[2:] == ["shop"], "only changed tenants are reported"
-    assert tenants.live_timeout_ms == 20_000, "requests under the old policy may still be in flight"
+    assert tenants.sending_max_ms == 20_000, "requests under the old policy may still be in flight"
 
     follower.follow({})
     assert tenants.policy("new") == Tenant("new", batch=3)

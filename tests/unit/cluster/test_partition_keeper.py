@@ -13,7 +13,7 @@ from everbell.cluster.settings import ClusterSettings
 from everbell.core.cluster import Ceded, Start, Stop
 from everbell.core.ids import partition_of
 from everbell.core.spec import Draft
-from everbell.core.tenant import Tenants
+from everbell.core.tenant import Tenant, Tenants
 from everbell.engine.engine import Engine
 from everbell.entropy import SeededEntropy
 from everbell.testing import VirtualClock, run_virtual
@@ -21,7 +21,8 @@ from tests.scheduling import schedule_seen
 from tests.unit.cluster.stage import MoodyStore
 from tests.unit.engine.stage import Receiver
 
-SETTINGS = ClusterSettings(handover_ms=1_000, quiet_ms=2_000)
+SETTINGS = ClusterSettings(handover_ms=1_000)
+QUIET_MS = 2_000
 BASE = 100
 KEY = next(f"k{number}" for number in range(100) if partition_of("shop", f"k{number}", 4) == 1)
 
@@ -54,7 +55,9 @@ class Scene:
 def play(act: Callable[[Scene], Coroutine[Any, Any, None]]) -> None:
     async def main(clock: VirtualClock) -> None:
         store, receiver = MoodyStore(4), Receiver(clock)
-        engine = await Engine.start(store, {"https": receiver}, Tenants(), clock, SeededEntropy(1), epochs={})
+        engine = await Engine.start(
+            store, {"https": receiver}, Tenants(Tenant(timeout_ms=QUIET_MS)), clock, SeededEntropy(1), epochs={}
+        )
         scene = Scene(clock, store, receiver, engine)
         scene.keeper.start()
         await act(scene)
@@ -179,7 +182,7 @@ def test_attempts_that_do_not_end_are_waited_for_before_the_release() -> None:
         now_ms = scene.clock.elapsed_ms()
         scene.keeper.hand_over([Stop(1, 5)])
         await asyncio.sleep(10)
-        assert scene.released == [(now_ms + SETTINGS.handover_ms + SETTINGS.quiet_ms, {1: 5})]
+        assert scene.released == [(now_ms + SETTINGS.handover_ms + QUIET_MS, {1: 5})]
 
     play(act)
 
@@ -192,7 +195,7 @@ def test_a_release_waits_for_the_requests_of_the_owner_before() -> None:
         await asyncio.sleep(10)
         [(at_ms, epochs)] = scene.released
         assert epochs == {0: 5}
-        assert at_ms >= SETTINGS.quiet_ms
+        assert at_ms >= QUIET_MS
 
     play(act)
 
@@ -206,7 +209,7 @@ def test_a_release_of_a_partition_that_never_started_waits_for_the_requests_of_t
         await asyncio.sleep(10)
         [(at_ms, epochs)] = scene.released
         assert epochs == {0: 5}
-        assert at_ms >= SETTINGS.quiet_ms
+        assert at_ms >= QUIET_MS
 
     play(act)
 

@@ -12,6 +12,7 @@ import pytest
 from everbell.core.amendment import Amendment
 from everbell.core.event import Event
 from everbell.core.retry import DELIVERED, RetryPolicy
+from everbell.core.tenant import Tenant
 from everbell.engine import ordering as lanes
 from everbell.engine.engine import Engine
 from everbell.engine.entry import until_settled
@@ -336,9 +337,14 @@ def test_after_an_unclean_take_over_keys_wait_until_the_last_owner_is_quiet() ->
 
     async def scene(heirs: Heirs) -> None:
         stage = heirs.stage
+        heirs.next.tenants.override("default", Tenant(timeout_ms=quiet_ms))
+        heirs.next.tenants.override("fences", Tenant("fences", fencing="receiver"))
+        heirs.next.tenants.override("quick", Tenant("quick", timeout_ms=1_000))
         stage.receiver.answer = lambda delivery: None
         await stage.schedule("keyed", key="k")
         await stage.schedule("behind", 10, key="k")
+        await stage.schedule("fenced", key="k", tenant="fences")
+        await stage.schedule("short", key="k", tenant="quick")
         await stage.schedule("free")
         await stage.schedule("later", CLOCKS_APART_MS + 200, key="other")
         await stage.pass_ms(100)
@@ -349,10 +355,14 @@ def test_after_an_unclean_take_over_keys_wait_until_the_last_owner_is_quiet() ->
 
         began = {got.name: got.at - taken_at for got in heirs.receiver.got}
         assert began["free"] < 100
+        assert began["fenced"] < 100
+        # The policy named a longer timeout before this process heard of the change.
+        assert 10_000 <= began["short"] < 11_000
         # Not due when the last owner was there, by whichever clock, so it cannot have been sent.
         assert began["later"] == CLOCKS_APART_MS + 100
         assert quiet_ms <= began["keyed"] <= began["behind"] < quiet_ms + 1_000
-        assert [got.name for got in heirs.receiver.got if got.event.key == "k"] == ["keyed", "behind"]
+        mine = [got.name for got in heirs.receiver.got if (got.event.tenant, got.event.key) == ("default", "k")]
+        assert mine == ["keyed", "behind"]
 
     play_heirs(scene)
 

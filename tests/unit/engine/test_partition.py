@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from everbell.channels.nowhere import NowhereChannel
 from everbell.core.event import Event, position
 from everbell.core.ids import SEQUENCE_MAX
-from everbell.core.tenant import Tenant
+from everbell.core.tenant import Tenant, Tenants
 from everbell.engine.account import Account
 from everbell.engine.agenda import NEVER
 from everbell.engine.flow import Flow
@@ -22,15 +22,15 @@ def flow(tenant: str = "shop") -> Flow:
 
 
 def test_nothing_was_read_in_the_beginning() -> None:
-    partition = Partition(0)
-    partition.take(1, now=0, quiet_until_ms=0)
+    partition = Partition(0, Tenants())
+    partition.take(1, now=0, elapsed_ms=0, quiet_ms_max=0)
     assert (partition.checkpoint, partition.next_at) == (-1, 0)
 
 
 def test_a_partition_that_is_owned_elsewhere_takes_nothing_in() -> None:
-    partition = Partition(0)
+    partition = Partition(0, Tenants())
     assert not partition.covers(EVENT, near_at=NEVER)
-    partition.take(1, now=0, quiet_until_ms=0)
+    partition.take(1, now=0, elapsed_ms=0, quiet_ms_max=0)
     partition.read_to(NEVER, None)
     assert partition.covers(EVENT, near_at=0)
     partition.lose()
@@ -38,7 +38,7 @@ def test_a_partition_that_is_owned_elsewhere_takes_nothing_in() -> None:
 
 
 def test_a_read_covers_everything_up_to_its_time() -> None:
-    partition = Partition(0)
+    partition = Partition(0, Tenants())
     partition.read_to(1_000, None)
 
     assert partition.checkpoint == position(1_000, SEQUENCE_MAX)
@@ -48,7 +48,7 @@ def test_a_read_covers_everything_up_to_its_time() -> None:
 
 
 def test_later_events_of_a_flow_stay_behind_its_skip() -> None:
-    partition, stuck = Partition(0), flow()
+    partition, stuck = Partition(0, Tenants()), flow()
     partition.skip(EVENT, stuck)
 
     assert partition.skip_for(LATER, stuck) is stuck.skips[0]
@@ -56,7 +56,7 @@ def test_later_events_of_a_flow_stay_behind_its_skip() -> None:
 
 
 def test_others_stay_behind_a_skip_only_for_the_sake_of_a_key() -> None:
-    partition, stuck, other = Partition(0), flow(), flow()
+    partition, stuck, other = Partition(0, Tenants()), flow(), flow()
     partition.skip(EVENT, stuck)
 
     assert partition.skip_for(LATER, other) is not None
@@ -67,7 +67,7 @@ def test_others_stay_behind_a_skip_only_for_the_sake_of_a_key() -> None:
 
 
 def test_a_flow_with_nothing_left_behind_has_no_skip() -> None:
-    partition, stuck = Partition(0), flow()
+    partition, stuck = Partition(0, Tenants()), flow()
     partition.skip(EVENT, stuck)
     partition.unskip(stuck)
 

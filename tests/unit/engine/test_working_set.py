@@ -33,8 +33,8 @@ class Room:
         self.now = clock.now()
         self.early: list[int] = []
         """The times with which the loader was called earlier."""
-        self.partition = Partition(0)
-        self.partition.take(1, self.now, 0)
+        self.partition = Partition(0, Tenants())
+        self.partition.take(1, self.now, 0, 0)
         self.partition.read_to(self.now, None)
         supervisor = Supervisor(lambda fault: None)
         self.dispatcher = Dispatcher(clock, {0: 1}, 100, AttemptListeners(), supervisor)

@@ -54,7 +54,7 @@ def verdict(
     if not may_retry(policy, number, outcome):
         reason = outcome.reason or outcome.result
         if outcome.result != "refused":
-            reason = f"gave up after {number} attempts; the last: {reason}"
+            reason = f"gave up after {number} {'attempt' if number == 1 else 'attempts'}; the last: {reason}"
         return Dead(replace(tried, state="dead", run_at=now, reason=reason))
     run_at = now + pause_ms(policy, number, jitter, outcome.retry_after_ms)
     if event.expires_ms is not None and run_at > event.due_at + event.expires_ms:

@@ -50,8 +50,9 @@ class KeyLister:
             head, waiting, is_more = await view_key(
                 self._store, self._lanes, self._memory, index, tenant, key, counted_max=_COUNTED_MAX
             )
-            # Without a head, the key was freed after its mark was read, or its line starts in a moment.
-            if head is not None:
+            # Without a head, the key was freed after its mark was read, or its line starts in a moment. A head that
+            # never failed and has no event behind it is only the last of a line that was blocked.
+            if head is not None and (waiting or head.attempt_count or head.state == "dead"):
                 lines.append((key, KeyLine(self._seen(head), waiting, is_more)))
         return KeyLines(tuple(lines), is_more=len(marked) > limit)
 

@@ -5,6 +5,7 @@ import { h, show } from "./dom.js";
 import { loginForm, sideBar, topBar } from "./frame.js";
 import { icon } from "./icons.js";
 import { told } from "./parts.js";
+import { askTenant } from "./tenants.js";
 import { viewOf } from "./pages.js";
 
 /** @typedef {import("./api.js").Caller} Caller */
@@ -12,6 +13,7 @@ import { viewOf } from "./pages.js";
 /** @typedef {import("./pages.js").Context} Context */
 
 const EVERY_MS = 2_000;
+const HEALTH_EVERY_MS = 5_000;
 const TENANT = "everbell.tenant";
 const THEME = "everbell.theme";
 
@@ -34,6 +36,8 @@ let isPaused = false;
 let address = "";
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let timer;
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let healthTimer;
 /** @type {AbortController | null} */
 let loading = null;
 
@@ -136,7 +140,15 @@ function open() {
     window.scrollTo(0, 0);
   }
   draw();
+  showPlace();
   refresh();
+}
+
+/** On a narrow screen the navigation scrolls sideways: bring the page that is shown into sight. */
+function showPlace() {
+  const side = document.querySelector(".side"),
+    place = /** @type {HTMLElement | null} */ (document.querySelector(".nav[aria-current]"));
+  if (side && place) side.scrollLeft = place.offsetLeft - (side.clientWidth - place.offsetWidth) / 2;
 }
 
 async function refresh() {
@@ -165,11 +177,12 @@ function isHeld() {
 }
 
 function tick() {
-  if (isHeld() && !connection.isDown) timer = setTimeout(tick, 500);
+  if (document.hidden || (isHeld() && !connection.isDown)) timer = setTimeout(tick, 500);
   else refresh();
 }
 
 async function watchHealth() {
+  clearTimeout(healthTimer);
   try {
     health = await get("/readyz");
     const cluster = caller && context.can("read", "*") ? await getIfPossible("/v1/cluster") : null;
@@ -185,7 +198,8 @@ async function watchHealth() {
   } catch {
     draw();
   }
-  setTimeout(watchHealth, document.hidden ? 15_000 : 5_000);
+  // A hidden tab asks nothing. It asks again when it is shown.
+  if (!document.hidden) healthTimer = setTimeout(watchHealth, HEALTH_EVERY_MS);
 }
 
 /** @returns {"light" | "dark"} */
@@ -276,8 +290,12 @@ function banner() {
 
 /** @param {string} name */
 function pickTenant(name) {
-  const chosen = name || prompt("Name of the tenant")?.trim();
-  if (chosen) context.chooseTenant(chosen);
+  if (!name) {
+    draw();
+    askTenant(pickTenant);
+    return;
+  }
+  context.chooseTenant(name);
   const { name: page } = here();
   if (location.hash === link(page)) open();
   else location.hash = link(page === "event" ? "events" : page);
@@ -297,7 +315,9 @@ function togglePause() {
 
 addEventListener("hashchange", open);
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden && !isHeld()) refresh();
+  if (document.hidden) return;
+  watchHealth();
+  if (!isHeld()) refresh();
 });
 addEventListener("keydown", (event) => {
   const target = /** @type {HTMLElement} */ (event.target);
@@ -319,7 +339,10 @@ connection.onchange = () => {
 };
 let width = 0;
 new ResizeObserver(() => {
-  if (root.clientWidth !== width && view && isLoaded) draw();
+  if (root.clientWidth !== width && view && isLoaded) {
+    draw();
+    showPlace();
+  }
   width = root.clientWidth;
 }).observe(root);
 

@@ -147,7 +147,10 @@ async function* pages(selection, signal) {
   let cursor;
   do {
     /** @type {{events: Named[], cursor?: string}} */
-    const page = await get(inTenant(selection.tenant, "events") + query({ ...selection.search, limit: PAGE, cursor }));
+    const page = await call(
+      "GET",
+      inTenant(selection.tenant, "events") + query({ ...selection.search, limit: PAGE, cursor }),
+    );
     yield page.events;
     cursor = page.cursor;
   } while (cursor && !signal.aborted);
@@ -209,19 +212,20 @@ async function move(selection, values, report, signal) {
 
 /** @param {Selection} selection @param {Record<string, string>} values @param {(done: number) => void} report @param {AbortSignal} signal */
 async function redrive(selection, values, report, signal) {
-  const rate = values["rate"] ? { rate: Number(values["rate"]) } : {};
+  const rate = Number(values["rate"] || 0);
   const path = inTenant(selection.tenant, "dead", "redrive");
   const { status: _, attempts, ...rest } = selection.search;
-  if (!selection.named)
-    return (
-      await call("POST", path, {
-        body: { all: true, ...rest, ...(attempts ? { attempts: Number(attempts) } : {}), ...rate },
-      })
-    ).redriven;
+  // A rate is kept over all events, so one request names them all.
+  if (rate && selection.named)
+    return (await call("POST", path, { body: { ids: selection.named.map((event) => event.id), rate } })).redriven;
+  if (rate) {
+    const body = { all: true, ...rest, ...(attempts ? { attempts: Number(attempts) } : {}), rate };
+    return (await call("POST", path, { body })).redriven;
+  }
   let done = 0;
-  for (let start = 0; start < selection.named.length && !signal.aborted; start += PAGE) {
-    const ids = selection.named.slice(start, start + PAGE).map((event) => event.id);
-    report((done += (await call("POST", path, { body: { ids, ...rate } })).redriven));
+  for await (const page of pages(selection, signal)) {
+    if (page.length)
+      report((done += (await call("POST", path, { body: { ids: page.map((event) => event.id) } })).redriven));
   }
   return done;
 }

@@ -160,7 +160,7 @@ export function futureBars({ id, bars, stepMs, label, height = 250, pick }) {
             y: y(bars[highest]?.value ?? 0) - 7,
             "text-anchor": "middle",
           },
-          `${short(bars[highest]?.value ?? 0)}${bars[highest] && isHerd(bars[highest]) ? " herd" : ""}`,
+          `${bars[highest] && isHerd(bars[highest]) ? "herd of " : ""}${short(bars[highest]?.value ?? 0)}`,
         ),
       bars.map((_, index) =>
         svg("rect", {

@@ -8,7 +8,7 @@ import { icon } from "./icons.js";
 import { badge, card, copy, count, empty, facts, plural, segments, status } from "./parts.js";
 import { tree } from "./payload.js";
 import { readSnippets, scheduleSnippets } from "./snippets.js";
-import { duration, local, relative, time, utc } from "./time.js";
+import { duration, local, relative, time, utc, wall } from "./time.js";
 
 /** @typedef {import("./pages.js").Context} Context */
 
@@ -151,9 +151,9 @@ export function event(context) {
           null,
           relative(found.at),
           h("br"),
-          h("span", { class: "muted small" }, `${utc(found.at)}`),
+          h("span", { class: "muted small nowrap" }, utc(found.at)),
           h("br"),
-          h("span", { class: "muted small" }, local(found.at), " here"),
+          h("span", { class: "muted small nowrap" }, local(found.at)),
         ),
       ],
       ["Target", h("a", { class: "text", href: context.link("events", [], { to: found.to }) }, found.to)],
@@ -256,7 +256,7 @@ export function event(context) {
               "li",
               { key: each.number },
               h("span", { class: "faint" }, `#${each.number}`),
-              h("span", { class: "grow" }, each.local ?? utc(each.at)),
+              h("span", { class: "grow", title: each.local ?? each.at }, wall(each.local ?? each.at)),
               h("span", { class: "muted" }, relative(each.at)),
             ),
           ),

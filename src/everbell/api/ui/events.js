@@ -10,6 +10,8 @@ import { time } from "./time.js";
 /** @typedef {import("./pages.js").Context} Context */
 
 const PAGE = 50;
+/** How many tags of an event are shown in its row. */
+const TAGS = 2;
 const STATUSES = /** @type {const} */ ([
   ["", "Pending"],
   ["scheduled", "Scheduled"],
@@ -158,6 +160,7 @@ export function events(context) {
 
   /** @param {any} event */
   function row(event) {
+    const tags = /** @type {string[]} */ (event.tags ?? []);
     return h(
       "tr",
       { key: event.id, class: selected.has(event.id) ? "is-selected" : "", tabindex: "-1", "data-id": event.id },
@@ -173,7 +176,11 @@ export function events(context) {
           }),
         ),
       h("td", null, status(event.status)),
-      h("td", null, h("a", { class: "mono clip", href: context.link("event", [event.id]), title: event.id }, event.id)),
+      h(
+        "td",
+        { class: "lead" },
+        h("a", { class: "mono clip", href: context.link("event", [event.id]), title: event.id }, event.id),
+      ),
       h("td", { class: "nowrap" }, time(event.finished_at ?? event.next_attempt_at ?? event.at)),
       h("td", { class: "wide-only" }, h("span", { class: "clip", title: event.to }, event.to)),
       h(
@@ -189,12 +196,12 @@ export function events(context) {
       ),
       h(
         "td",
-        { class: "wide-only" },
-        (event.tags ?? [])
-          .slice(0, 4)
-          .map((/** @type {string} */ tag) =>
-            h("a", { class: "tag", href: context.link("events", [], { ...search(), tag }) }, tag),
-          ),
+        { class: "wide-only nowrap" },
+        tags.slice(0, TAGS).map((tag) =>
+          h("a", { class: "tag", href: context.link("events", [], { ...search(), tag }) }, tag),
+        ),
+        tags.length > TAGS &&
+          h("span", { class: "faint small", title: tags.slice(TAGS).join(", ") }, `+${tags.length - TAGS}`),
       ),
       h("td", { class: "number" }, event.attempt_count || h("span", { class: "faint" }, "0")),
     );
@@ -211,7 +218,16 @@ export function events(context) {
   }
 
   function list() {
-    const columns = /** @type {[string, string?][]} */ ([
+    const selectAll = () =>
+      h("input", {
+        type: "checkbox",
+        "aria-label": "Select all on this page",
+        checked: found.every((event) => selected.has(event.id)),
+        indeterminate: selected.size > 0 && !found.every((event) => selected.has(event.id)),
+        onchange: toggleAll,
+      });
+    const columns = /** @type {[import("./dom.js").Child, string?][]} */ ([
+      ...(actions().length ? [[selectAll(), "check-cell"]] : []),
       ["Status"],
       ["Id"],
       [isFinished() ? "Ended" : "Due"],
@@ -228,22 +244,7 @@ export function events(context) {
           ? h("span", null, "This page is empty; the search goes on.")
           : h("span", null, "Nothing of this tenant fits these filters."),
       );
-    const made = table(columns, found.map(row), "Events");
-    if (actions().length)
-      made.querySelector("thead tr")?.prepend(
-        h(
-          "th",
-          { class: "check-cell", scope: "col" },
-          h("input", {
-            type: "checkbox",
-            "aria-label": "Select all on this page",
-            checked: found.every((event) => selected.has(event.id)),
-            indeterminate: selected.size > 0 && !found.every((event) => selected.has(event.id)),
-            onchange: toggleAll,
-          }),
-        ),
-      );
-    return made;
+    return table(columns, found.map(row), "Events");
   }
 
   return {
@@ -267,7 +268,6 @@ export function events(context) {
           h("kbd", null, "Enter"),
           " opens.",
         ),
-        context.can("schedule") && h("a", { class: "button", href: context.link("schedule") }, "Schedule an event"),
       ),
       flushCard(
         null,

@@ -2,6 +2,7 @@
 
 import { h } from "./dom.js";
 import { icon } from "./icons.js";
+import { instant } from "./time.js";
 
 /** The fields of a search, as the API names them, with their names for people. */
 export const FIELDS = /** @type {const} */ ([
@@ -25,13 +26,6 @@ export function chosen(params, more = []) {
     if (value) found[name] = value;
   }
   return found;
-}
-
-/** A time as people type it, as RFC 3339. @param {string} name @param {string} value */
-function instant(name, value) {
-  if (name !== "from" && name !== "until") return value;
-  const at = new Date(value);
-  return Number.isNaN(at.getTime()) ? value : at.toISOString();
 }
 
 /**
@@ -79,7 +73,7 @@ export function filterBar(set, change) {
             data = new FormData(form);
           const name = String(data.get("field")),
             value = String(data.get("value")).trim();
-          if (value) change({ ...set, [name]: instant(name, value) });
+          if (value) change({ ...set, [name]: name === "from" || name === "until" ? instant(value) : value });
           form.reset();
         },
       },

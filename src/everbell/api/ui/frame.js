@@ -108,7 +108,7 @@ export function topBar(context, { state, theme, togglePause, toggleTheme, signOu
       h("input", {
         name: "id",
         type: "search",
-        placeholder: "Open an event by id  ( / )",
+        placeholder: "Event id  ( / )",
         "aria-label": "Open an event by its id",
         autocomplete: "off",
         spellcheck: "false",

@@ -1,9 +1,9 @@
 /** Ordering keys: the heads that block others, and how to unblock them. */
 
-import { ApiError, call, get, inTenant, query } from "./api.js";
+import { ApiError, call, get, getIfPossible, inTenant, query } from "./api.js";
 import { h } from "./dom.js";
 import { ask, card, count, empty, flushCard, heading, plural, status, table } from "./parts.js";
-import { askPause } from "./pauses.js";
+import { pauseBadge, pauseButton } from "./pauses.js";
 import { time } from "./time.js";
 
 /** @param {import("./pages.js").Context} context @returns {import("./pages.js").View} */
@@ -12,6 +12,7 @@ export function orderingKeys(context) {
   /** @type {any} */ let blocked = null;
   /** @type {any} */ let line = null;
   /** @type {any[]} */ let events = [];
+  /** @type {any} */ let pause = null;
 
   /** @param {AbortSignal} signal */
   async function load(signal) {
@@ -25,7 +26,13 @@ export function orderingKeys(context) {
       if (!(error instanceof ApiError) || error.status !== 404) throw error;
       line = { key: name, waiting: 0 };
     }
-    events = (await get(inTenant(context.tenant, "events") + query({ key: name, limit: 50 }), signal)).events;
+    const [found, listed] = await Promise.all([
+      get(inTenant(context.tenant, "events") + query({ key: name, limit: 50 }), signal),
+      getIfPossible(inTenant(context.tenant, "pauses"), signal),
+    ]);
+    events = found.events;
+    pause =
+      listed?.pauses.find((/** @type {any} */ each) => each.what === "key" && each.name === name) ?? null;
   }
 
   /** @param {string} key @param {any} head */
@@ -50,6 +57,7 @@ export function orderingKeys(context) {
           null,
           h("p", { class: "crumb" }, h("a", { href: context.link("keys") }, "Ordering keys"), " / ", context.tenant),
           h("h1", { class: "text" }, name),
+          pause && h("p", null, pauseBadge(pause)),
         ),
         h(
           "div",
@@ -61,8 +69,7 @@ export function orderingKeys(context) {
               { type: "button", class: "danger", onclick: () => unblock(name, line.head) },
               "Cancel the head…",
             ),
-          context.can("admin") &&
-            h("button", { type: "button", onclick: () => askPause(context, "key", name) }, "Pause…"),
+          pauseButton(context, "key", name, pause),
         ),
       ),
       h(

@@ -155,7 +155,7 @@ export function overview(context) {
     return h(
       "div",
       { class: "tiles" },
-      now.pending !== undefined && tile("Pending", short(now.pending), "not finished yet", context.link("events")),
+      tile("Pending", now.pending === undefined ? "–" : short(now.pending), "not finished yet", context.link("events")),
       tile(
         "Overdue",
         count(forecast.overdue),
@@ -171,13 +171,15 @@ export function overview(context) {
         "from the forecast",
         context.link("events"),
       ),
-      last && tile("Scheduled", `${perS(last.scheduled)}/s`, "events coming in"),
-      last &&
-        tile("Delivered", `${perS(last.delivered)}/s`, last.failed ? plural(last.failed, "failure") : "no failures"),
-      last && tile("Lateness", last.late_p99_ms === undefined ? "–" : duration(last.late_p99_ms), "99% start within"),
-      now.in_flight !== undefined && tile("In flight", count(now.in_flight), "under way now", context.link("targets")),
-      dead !== undefined &&
-        tile("Dead", count(dead), dead ? "need a decision" : "none", context.link("dead"), dead ? "is-bad" : ""),
+      tile("Scheduled", last ? `${perS(last.scheduled)}/s` : "–", "events coming in"),
+      tile(
+        "Delivered",
+        last ? `${perS(last.delivered)}/s` : "–",
+        last?.failed ? plural(last.failed, "failure") : "no failures",
+      ),
+      tile("Lateness", last?.late_p99_ms === undefined ? "–" : duration(last.late_p99_ms), "99% start within"),
+      tile("In flight", count(now.in_flight), "under way now", context.link("targets")),
+      tile("Dead", count(dead), dead ? "need a decision" : "none", context.link("dead"), dead ? "is-bad" : ""),
     );
   }
 

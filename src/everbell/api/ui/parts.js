@@ -91,28 +91,45 @@ export function segments(label, options, chosen, choose) {
   );
 }
 
-/** @param {readonly [string, string?][]} columns names, each with its class @param {Child[]} rows @param {string} label */
+/**
+ * A table. On a narrow screen its rows become blocks, in which a number stands beside the name of its column. The roles
+ * are explicit, because browsers forget those of a table that is laid out otherwise.
+ * @param {readonly [Child, string?][]} columns names, each with its class @param {Child[]} rows @param {string} label
+ */
 export function table(columns, rows, label) {
-  return h(
+  const made = h(
     "div",
     { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
     h(
       "table",
-      null,
+      { role: "table" },
       h(
         "thead",
-        null,
+        { role: "rowgroup" },
         h(
           "tr",
-          null,
+          { role: "row" },
           columns.map(([name, kind]) =>
-            h("th", { class: kind ?? "", scope: "col" }, name || h("span", { class: "visually-hidden" }, "actions")),
+            h(
+              "th",
+              { class: kind ?? "", scope: "col", role: "columnheader" },
+              name || h("span", { class: "visually-hidden" }, "actions"),
+            ),
           ),
         ),
       ),
-      h("tbody", null, rows),
+      h("tbody", { role: "rowgroup" }, rows),
     ),
   );
+  for (const row of made.querySelectorAll("tbody > tr")) {
+    row.setAttribute("role", "row");
+    for (const [index, cell] of [...row.children].entries()) {
+      const name = columns[index]?.[0];
+      cell.setAttribute("role", "cell");
+      if (typeof name === "string" && name) cell.setAttribute("data-label", name);
+    }
+  }
+  return made;
 }
 
 /** @param {[string, Child][]} pairs */

@@ -9,6 +9,9 @@ import { relative, utc } from "./time.js";
 /** @typedef {import("./pages.js").Context} Context */
 /** @typedef {"tenant" | "key" | "target" | "queue"} What */
 
+/** What can be paused, each with a name of that kind. @type {Record<What, string>} */
+const EXAMPLES = { target: "https://shop.example", queue: "mail", key: "order-17", tenant: "all of its events" };
+
 /** The badge of a pause, with its details. @param {any} pause */
 export function pauseBadge(pause) {
   const more = [
@@ -47,37 +50,38 @@ export function resume(context, what, name) {
 /** @param {Context} context @param {What} what @param {string | null} name */
 export function askPause(context, what, name) {
   ask({
-    title:
-      what === "tenant"
-        ? `Pause the tenant ${context.tenant}`
-        : name === null
-          ? "Pause something"
-          : `Pause ${what} ${name}`,
+    title: name === null ? "Pause deliveries" : `Pause ${what} ${name}`,
     text: "Nothing of it starts any more until it is resumed. Events are kept, and stay in order.",
     content: h(
       "div",
       { class: "fields" },
       name === null &&
-        what !== "tenant" &&
         field(
           "What",
           h(
             "select",
-            { name: "what" },
-            ["target", "queue", "key"].map((each) => h("option", { value: each }, each)),
+            {
+              name: "what",
+              onchange: (/** @type {any} */ event) => {
+                const named = event.target.form.elements.name;
+                named.disabled = event.target.value === "tenant";
+                named.placeholder = EXAMPLES[/** @type {What} */ (event.target.value)];
+              },
+            },
+            Object.keys(EXAMPLES).map((each) => h("option", { value: each }, each)),
           ),
         ),
       name === null &&
-        what !== "tenant" &&
-        field("Name", h("input", { name: "name", required: true, placeholder: "https://shop.example" })),
+        field("Name", h("input", { name: "name", required: true, placeholder: EXAMPLES.target })),
       field("Note", h("input", { name: "note", maxlength: "1000", placeholder: "why, for others" })),
       field("For", h("input", { name: "for", placeholder: "until resumed" }), "a duration"),
     ),
     action: "Pause",
     submit: async (values) => {
+      const chosen = values["what"] ?? what;
       const body = {
-        what: values["what"] ?? what,
-        ...(what === "tenant" ? {} : { name: values["name"] ?? name }),
+        what: chosen,
+        ...(chosen === "tenant" ? {} : { name: values["name"] ?? name }),
         ...(values["note"] ? { note: values["note"] } : {}),
         ...(values["for"] ? { for: values["for"] } : {}),
       };

@@ -5,7 +5,7 @@ import { scheduleInWords } from "./cron_words.js";
 import { h } from "./dom.js";
 import { icon } from "./icons.js";
 import { ask, badge, count, empty, field, flushCard, heading, status, table, tell } from "./parts.js";
-import { relative, time, utc } from "./time.js";
+import { relative, time, wall } from "./time.js";
 
 const PAGE = 50;
 const OCCURRENCES = 5;
@@ -113,7 +113,7 @@ export function recurring(context) {
             "details",
             { class: "small" },
             h("summary", { class: "muted" }, "then"),
-            times.slice(1).map((each) => h("div", { class: "muted" }, each.local ?? utc(each.at))),
+            times.slice(1).map((each) => h("div", { class: "muted" }, wall(each.local ?? each.at))),
           ),
       ),
       h("td", { class: "roomy-only" }, h("span", { class: "clip", title: event.to }, event.to)),

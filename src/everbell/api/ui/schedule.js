@@ -7,7 +7,7 @@ import { icon } from "./icons.js";
 import { card, copy, field, heading, segments, toast, told } from "./parts.js";
 import { changesOf, emptyForm, formOf, specOf } from "./schedule_form.js";
 import { scheduleSnippets } from "./snippets.js";
-import { parseDuration, relative, utc } from "./time.js";
+import { parseDuration, relative, utc, wall } from "./time.js";
 
 const PREVIEWED = 5;
 
@@ -198,7 +198,7 @@ export function schedule(context) {
           h(
             "li",
             { key: each.number },
-            h("span", { class: "grow" }, each.local ?? utc(each.at)),
+            h("span", { class: "grow", title: each.local ?? each.at }, wall(each.local ?? each.at)),
             h("span", { class: "muted" }, relative(each.at)),
           ),
         ),

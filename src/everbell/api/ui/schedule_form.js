@@ -1,6 +1,7 @@
 /** The fields of the form as text, and the request that they mean. The form itself is in `schedule.js`. */
 
 import { ApiError } from "./api.js";
+import { instant } from "./time.js";
 
 /** @typedef {Record<string, string>} Values */
 
@@ -48,7 +49,7 @@ export function specOf(values, source) {
     id: text("id"),
     to: text("to"),
     in: when === "in" ? text("in") : undefined,
-    at: when === "at" ? text("at") : undefined,
+    at: when === "at" ? instant(text("at")) : undefined,
     key: text("key"),
     tags: tags[0] ? tags.filter(Boolean) : undefined,
     payload: parsed(values, "payload"),

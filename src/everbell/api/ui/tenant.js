@@ -108,8 +108,7 @@ export function tenant(context) {
         h(
           "span",
           { class: "actions" },
-          h("button", { type: "button", onclick: () => askPause(context, "target", null) }, "Pause something…"),
-          h("button", { type: "button", onclick: () => askPause(context, "tenant", null) }, "Pause the tenant…"),
+          h("button", { type: "button", onclick: () => askPause(context, "target", null) }, "Pause…"),
         ),
       listed.length
         ? table(

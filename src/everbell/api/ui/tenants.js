@@ -4,6 +4,20 @@ import { get } from "./api.js";
 import { h } from "./dom.js";
 import { ask, badge, count, empty, field, flushCard, heading, table } from "./parts.js";
 
+/** Ask for a tenant by name. @param {(name: string) => void} enter */
+export function askTenant(enter) {
+  ask({
+    title: "Open a tenant",
+    text: "A tenant exists from its first event or policy on.",
+    content: field(
+      "Name",
+      h("input", { name: "name", required: true, pattern: "[A-Za-z0-9][A-Za-z0-9._\\-]{0,63}" }),
+    ),
+    action: "Open it",
+    submit: async (values) => enter(values["name"] ?? "default"),
+  });
+}
+
 /** @param {import("./pages.js").Context} context @returns {import("./pages.js").View} */
 export function tenants(context) {
   /** @type {any[]} */ let found = [];
@@ -28,17 +42,7 @@ export function tenants(context) {
           "button",
           {
             type: "button",
-            onclick: () =>
-              ask({
-                title: "Open a tenant",
-                text: "A tenant exists from its first event or policy on.",
-                content: field(
-                  "Name",
-                  h("input", { name: "name", required: true, pattern: "[A-Za-z0-9][A-Za-z0-9._\\-]{0,63}" }),
-                ),
-                action: "Open it",
-                submit: async (values) => enter(values["name"] ?? "default", "tenant"),
-              }),
+            onclick: () => askTenant((name) => enter(name, "tenant")),
           },
           "Open another…",
         ),

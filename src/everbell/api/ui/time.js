@@ -76,11 +76,26 @@ export function local(at) {
   return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())} ${zone}`;
 }
 
+/** `Fri 2026-11-20 09:00`: the wall clock of a time, in the zone in which it is written. @param {string} at @returns {string} */
+export function wall(at) {
+  const [day = "", clock = ""] = at.split("T");
+  const date = new Date(`${day}T12:00:00Z`);
+  if (Number.isNaN(date.getTime())) return at;
+  const name = date.toLocaleDateString("en-GB", { weekday: "short", timeZone: "UTC" });
+  return `${name} ${day} ${clock.slice(0, clock.slice(5, 8) === ":00" ? 5 : 8)}${clock.endsWith("Z") ? " UTC" : ""}`;
+}
+
 /** A time in the chosen manner; the others are in its tooltip. @param {string | null | undefined} at */
 export function time(at) {
   if (!at) return h("span", { class: "faint" }, "–");
   const text = { relative, utc, local }[manner()](at);
   return h("time", { datetime: at, title: `${relative(at)}\n${utc(at)} (UTC)\n${local(at)} (here)` }, text);
+}
+
+/** A time as people type it, as RFC 3339; what is no time stays as it is. @template {string | undefined} T @param {T} text @returns {T | string} */
+export function instant(text) {
+  const at = new Date(text ?? "");
+  return Number.isNaN(at.getTime()) ? text : at.toISOString();
 }
 
 /** The clock time on an axis. @param {number} at @returns {string} */

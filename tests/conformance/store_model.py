@@ -7,6 +7,7 @@ from typing import Any
 
 from everbell.core.event import Event, Record, status_of
 from everbell.core.ids import is_made
+from everbell.core.target import group_of
 from everbell.core.time import HOUR_MS
 from everbell.stores.port import Add, Block, Change, Counts, Filter, Finish, Move, PreparedRows, Refusal, Unblock
 
@@ -127,21 +128,27 @@ class StoreModel:
         if filter.status in ("delivered", "cancelled", "expired"):
             # The latest hour first; then backwards by id and occurrence.
             names = sorted(self.records, reverse=True)
-            return [self.records[name][0] for name in names if self._matches(filter, self.records[name][0])]
-        events = [event for event in self.events.values() if self._matches(filter, event)]
+            return [self.records[name][0] for name in names if is_meant(filter, self.records[name][0])]
+        events = [event for event in self.events.values() if is_meant(filter, event)]
         events.sort(key=_order)
         return list(events)
 
-    def _matches(self, filter: Filter, found: Event | Record) -> bool:
-        return (
-            filter.tenant == found.tenant
-            and filter.key in (None, found.key)
-            and (filter.tag is None or filter.tag in found.tags)
-            and found.to.startswith(filter.to or "")
-            and found.id.startswith(filter.id_prefix or "")
-            and (filter.from_at or 0) <= found.due_at <= (filter.until_at or found.due_at)
-            and (found.status if isinstance(found, Record) else _visible(found, filter.from_at or 0)) in _meant(filter)
-        )
+
+def is_meant(filter: Filter, found: Event | Record) -> bool:
+    """Whether a filter means this event or record."""
+    return (
+        filter.tenant == found.tenant
+        and filter.key in (None, found.key)
+        and (filter.tag is None or filter.tag in found.tags)
+        and found.to.startswith(filter.to or "")
+        and found.id.startswith(filter.id_prefix or "")
+        and (filter.from_at or 0) <= found.due_at <= (filter.until_at or found.due_at)
+        and found.attempt_count >= filter.attempts_min
+        and filter.target in (None, group_of(found.to))
+        and filter.reason in (None, found.reason)
+        and (not filter.repeats or (isinstance(found, Event) and found.repeat is not None))
+        and (found.status if isinstance(found, Record) else _visible(found, filter.from_at or 0)) in _meant(filter)
+    )
 
 
 def _visible(event: Event, from_at: int) -> str:

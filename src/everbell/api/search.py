@@ -199,13 +199,15 @@ class SearchApi(Resource, tag="many events"):
         query = read_query(request, CountQuery)
         status = None if query.status is UNSET else query.status
         chosen = selection(tenant, status, query, repeats=query.repeats)
-        count, cursor = 0, None
-        while count < COUNTED_MAX:
+        # By name, because an event that moves while the server counts is found again at its new place.
+        names: set[tuple[str, int]] = set()
+        cursor: str | None = None
+        while len(names) < COUNTED_MAX:
             found, cursor = await self._ask(Find(chosen, cursor, PAGE_EVENTS_MAX))
-            count += sum(1 for seen in found if status is None or seen.status == status)
+            names.update(_name(seen) for seen in found if status is None or seen.status == status)
             if cursor is None:
                 break
-        return json_response(CountView(count, cursor is not None))
+        return json_response(CountView(len(names), cursor is not None))
 
     @Route(
         "DELETE",
@@ -332,6 +334,11 @@ def skipped(event_id: str, error: BaseException) -> SkippedError:
     if not isinstance(error, EverbellError) or error.status >= 500:
         raise error
     return SkippedError(event_id, error.status, error.title, str(error))
+
+
+def _name(seen: Seen) -> tuple[str, int]:
+    """An unfinished event counts once, and each of its finished occurrences counts."""
+    return seen.event.id, 0 if isinstance(seen.event, Event) else seen.event.occurrence
 
 
 def _given(value: str | UnsetType) -> str | None:

@@ -19,20 +19,27 @@ from everbell.clock import SystemClock
 
 PAGE_EVENTS = 1_000
 _ERRORS_SHOWN = 20
+_SEARCHES_MAX = 5
 
 
 def cancel_all(page: Callable[..., Cancelled], chosen: dict[str, Any], verb: str, *, as_json: bool) -> int:
-    """Cancel all that `page` finds, page by page."""
+    """Cancel all that `page` finds, page by page, and again until a search finds no more: an event that moved to an
+    earlier time meanwhile is missed by the first search.
+    """
     progress = Progress(None, SystemClock())
-    cursor: str | None = None
     cancelled = 0
-    while True:
-        done = page(**chosen, limit=PAGE_EVENTS, cursor=cursor)
-        cancelled += done.cancelled
-        cursor = done.cursor
-        if cursor is None:
+    for _ in range(_SEARCHES_MAX):
+        before = cancelled
+        cursor: str | None = None
+        while True:
+            done = page(**chosen, limit=PAGE_EVENTS, cursor=cursor)
+            cancelled += done.cancelled
+            cursor = done.cursor
+            if cursor is None:
+                break
+            progress.show(0, cancelled)
+        if cancelled == before:
             break
-        progress.show(0, cancelled)
     progress.clear()
     print_result({verb: cancelled}, f"{verb} {events(cancelled)}", as_json=as_json)
     return OK

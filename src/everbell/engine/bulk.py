@@ -15,15 +15,26 @@ from everbell.errors import Conflict, NotFound
 from everbell.stores.port import Filter
 
 _PAGE_EVENTS = 500
+_PASSES_MAX = 5
 
 RequestFor = Callable[[Event], Request[Seen]]
 Which = Callable[[Event], bool]
 
 
 async def cancel_matching(ask: Ask, request: CancelMatching) -> int:
-    """Cancel all events that match."""
+    """Cancel all events that match.
+
+    A search misses an event that moves to a place which the search has passed: a retry of an event that waited behind
+    its key, or a new time. So the search is repeated until it finds no more.
+    """
     tenant = request.filter.tenant
-    return await _on_all(ask, request.filter, lambda event: Cancel(tenant, event.id))
+    cancelled = 0
+    for _ in range(_PASSES_MAX):
+        done = await _on_all(ask, request.filter, lambda event: Cancel(tenant, event.id))
+        cancelled += done
+        if not done:
+            break
+    return cancelled
 
 
 async def redrive_matching(ask: Ask, clock: Clock, request: RedriveMatching) -> int:

@@ -106,18 +106,24 @@ def open_files_max() -> int:
 
 
 def scan(db: Rdict, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The rows from `start` to before `end`, as they are now."""
-    found: Any = None
-    for found in db.items(from_key=start, read_opt=_until(end)):
-        yield found
-    # Either there are no more rows, or the next one cannot be read.
-    cursor = db.iter(_until(end))
-    cursor.seek(start if found is None else found[0])
-    if found is not None and cursor.valid():
-        cursor.next()
-    cursor.status()
-    if cursor.valid():
-        raise StoreBroken("reading ended too early: restart the process; acknowledged events are safe")
+    """The rows from `start` to before `end`. Rows that are added meanwhile, behind the last one, may be among them."""
+    while True:
+        found: Any = None
+        for found in db.items(from_key=start, read_opt=_until(end)):
+            yield found
+        # Either there are no more rows, or the next one cannot be read, or it is new: the caller may have let others
+        # write between two rows.
+        cursor = db.iter(_until(end))
+        cursor.seek(start if found is None else found[0])
+        if found is not None and cursor.valid() and cursor.key() == found[0]:
+            cursor.next()
+        cursor.status()
+        if not cursor.valid():
+            return
+        following: bytes = cursor.key()
+        if following == start:
+            raise StoreBroken("reading ended too early: restart the process; acknowledged events are safe")
+        start = following
 
 
 def first_key(db: Rdict, start: bytes, end: bytes) -> bytes | None:

@@ -175,7 +175,8 @@ class Scene:
             try:
                 with Client(self._nodes.url, tenant="shop") as client:
                     page = client.export_page(cursor=cursor, to="queue:", limit=50)
-            except (EverbellError, OSError):
+            except (EverbellError, OSError, ZeroDivisionError):  # No node runs, or the asked one has just died.
+                self._enough.wait(0.01)
                 continue
             found += [json.loads(line)["id"] for line in page.lines]
             cursor = page.cursor
@@ -235,6 +236,8 @@ class Scene:
 
     def _call(self, method: str, path: str, body: object) -> Answer:
         alive = [machine for machine in list(self._nodes.nodes.values()) if machine.url and not machine.ended]
+        if not alive:
+            raise ConnectionError("no node runs")
         return random.choice(alive).call(method, path, body)
 
 

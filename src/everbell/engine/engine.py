@@ -35,6 +35,7 @@ from everbell.engine.entry import Entry, Phase, until_settled
 from everbell.engine.explainer import Explainer
 from everbell.engine.flow_table import FlowTable
 from everbell.engine.intake import Intake
+from everbell.engine.kept_ends import KeptEnds
 from everbell.engine.kills import Kills
 from everbell.engine.kills_in_force import KillsInForce
 from everbell.engine.leases import Leases
@@ -92,16 +93,15 @@ class Engine:
         self.meter = Meter()
         self._clock = clock
         self._supervisor = supervisor = Supervisor(self._broke)
-        queues = QueueChannel(clock, entropy, supervisor, turns)
+        self._queues = queues = QueueChannel(clock, entropy, supervisor, turns)
         self._channels = ChannelTable({**channels, "queue": queues}, clock, tracing)
-        self._queues = queues
         self._settings = settings
         self._on_broken = on_broken
         self._partitions = partitions = [Partition(index, tenants) for index in range(store.partitions)]
         self._owned: list[Partition] = []
-        self._writer = writer = StoreWriter(store, self.epochs, supervisor, self.drop)
-        turn_at = None if turns is None else turns.turn_at
-        self._agenda = Agenda(clock, supervisor, self._ring, settings.watch_clock_s, turn_at)
+        self._kept = KeptEnds(clock)
+        self._writer = writer = StoreWriter(store, self.epochs, supervisor, self.drop, self._kept.keep_all)
+        self._agenda = Agenda(clock, supervisor, self._ring, settings.watch_clock_s, turns.turn_at if turns else None)
         self._postpone = None if turns is None else partial(postpone, turns, self._agenda)
         in_force = KillsInForce()
         attempts = AttemptListeners(
@@ -135,7 +135,7 @@ class Engine:
             clock, entropy, writer, memory, self.meter, partitions, quotas, store.row_maker, tracing, ids, in_force
         )
         self._outcomes = outcomes = Outcomes(
-            clock, entropy, writer, memory, self._lanes, self.meter, intake, notices, supervisor
+            clock, entropy, writer, memory, self._lanes, self.meter, intake, notices, supervisor, self._kept
         )
         self._operations = operations = Operations(
             store, clock, entropy, tenants, partitions, memory, intake, writer, lanes, self.meter, self.ask, supervisor
@@ -143,7 +143,7 @@ class Engine:
         self.adoption = Adoption(intake, operations.edits)
         self.pauses = Pauses(clock, memory, self._lanes, self.dispatcher, queues, supervisor, settings.handler_check_s)
         self.observer = Observer(store, clock, memory, queues, self.pauses, self.meter, notices)
-        state = (store, clock, partitions, memory, self._lanes, self.dispatcher, writer, self.pauses, queues)
+        state = (store, clock, partitions, memory, lanes, self.dispatcher, writer, self.pauses, queues)
         explainer = Explainer(*state, operations.get)
         key_lister = KeyLister(store, partitions, self._lanes, memory, operations.seen)
         self.kills = kills = Kills(
@@ -232,6 +232,7 @@ class Engine:
             try:
                 if sequence is None:
                     sequence = await self.store.raise_fence(epochs)
+                await self._kept.store(self.store, epochs)
                 for index in epochs:
                     await self._lanes.recover(index)
             except EverbellError as refused:

@@ -19,6 +19,7 @@ from everbell.core.retry import Outcome
 from everbell.core.verdict import Again, Dead, OccurrenceEnded, SentOff, delivered, unjudged, verdict
 from everbell.engine.entry import Entry, Phase
 from everbell.engine.intake import Intake
+from everbell.engine.kept_ends import KeptEnds
 from everbell.engine.marks import NO_HEAD
 from everbell.engine.meter import Meter
 from everbell.engine.notices import Notices
@@ -54,6 +55,7 @@ class Outcomes:
         intake: Intake,
         notices: Notices,
         supervisor: Supervisor,
+        kept_ends: KeptEnds,
     ) -> None:
         self._clock = clock
         self._notices = notices
@@ -64,6 +66,7 @@ class Outcomes:
         self._meter = meter
         self._intake = intake
         self._supervisor = supervisor
+        self._kept_ends = kept_ends
         self._changes: list[Change] = []
         # Entries that only leave memory when their end is stored.
         self._ended: list[Entry] = []
@@ -85,8 +88,12 @@ class Outcomes:
                     entry.wake_waiters()
                 else:
                     entry.ignored_outcome = outcome
-            elif entry.phase is not Phase.GONE:  # Gone: another node owns the partition, and repeats the attempt.
+            elif entry.phase is not Phase.GONE:
                 self._judge(entry, outcome, now)
+            elif outcome.result == "delivered" and entry.event.key is None:
+                # This node lost the partition. It stores the end if it gets the partition back.
+                record = delivered(entry.event, outcome, entry.attempt, entry.started_at, now)
+                self._kept_ends.keep(Finish(entry.event, record, now + entry.flow.tenant.retention_ms))
 
     def _judge(self, entry: Entry, outcome: Outcome, now: int) -> None:
         try:

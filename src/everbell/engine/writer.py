@@ -46,8 +46,8 @@ _AWAY_RETRY_S = 0.1
 _ANSWER_S = 3.0
 
 
-def _ignore(error: StoreError) -> None:
-    """Ignore the error, because no caller awaits the read."""
+def _ignore(_: object) -> None:
+    """Ignore an error that no caller awaits, or changes that no caller wants back."""
 
 
 class StoreWriter:
@@ -59,11 +59,13 @@ class StoreWriter:
         epochs: Mapping[int, int],
         supervisor: Supervisor,
         on_fenced: Callable[[Sequence[int]], None],
+        on_unstored: Callable[[Sequence[Change]], None] = _ignore,
     ) -> None:
         self._store = store
         self._epochs = epochs
         self._supervisor = supervisor
         self._on_fenced = on_fenced
+        self._on_unstored = on_unstored
         self._queue = WriteQueue()
         # The next group, if it is prepared already.
         self._ready: WriteGroup | None = None
@@ -354,7 +356,8 @@ class StoreWriter:
             self._on_fenced(fenced.partitions)
         kept = [index for index, change in enumerate(changes) if self._epochs.keys() >= partitions_of([change])]
         assert len(kept) < len(changes), "a fenced engine no longer claims the partition"
-        refused: dict[int, Refusal] = dict.fromkeys(set(range(len(changes))) - set(kept), Refusal(None))
+        refused: dict[int, Refusal] = dict.fromkeys(sorted(set(range(len(changes))) - set(kept)), Refusal(None))
+        self._on_unstored([changes[index] for index in refused])
         if kept:
             again = await self._apply([changes[index] for index in kept])
             refused.update((kept[index], refusal) for index, refusal in again.items())

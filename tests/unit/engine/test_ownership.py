@@ -454,6 +454,54 @@ def test_a_cancel_that_could_not_be_stored_brings_nothing_back_that_left_with_it
     play(scene, partitions=1)
 
 
+def test_deliveries_that_could_not_be_stored_are_not_repeated_if_the_partition_comes_back() -> None:
+    async def scene(stage: Stage) -> None:
+        # Given one event that was delivered while the store was away, and one that is delivered after the node lost the
+        # partition, as it does when log and store are away for longer than a lease.
+        stage.receiver.answer = lambda delivery: None
+        for name in ("before", "after", "keyed"):
+            await stage.schedule(name, key="k" if name == "keyed" else None)
+        await stage.settled()
+        stage.store.fault = StoreUnavailable("away")
+        stage.receiver.settle("before")
+        stage.receiver.settle("keyed")
+        await stage.pass_ms(200)
+        stage.engine.drop([0])
+        stage.receiver.settle("after")
+        await stage.pass_ms(3_000)
+
+        # When the store is back, and then the partition.
+        stage.store.fault = None
+        await stage.pass_ms(500)
+        await stage.engine.take({0: NEW})
+        await stage.pass_ms(5_000)
+
+        assert sorted(stage.receiver.names) == ["after", "before", "keyed"]
+        assert (await stage.engine.ask(CountEvents()))["default"] == Counts(delivered=3)
+
+    play(scene, partitions=1)
+
+
+def test_a_kept_delivery_changes_no_event_that_another_owner_has_changed() -> None:
+    async def scene(heirs: Heirs) -> None:
+        stage = heirs.stage
+        stage.receiver.answer = lambda delivery: None
+        event = await stage.schedule("e", id="e")
+        await stage.settled()
+        stage.engine.drop([0])
+        stage.receiver.settle("e")
+        # The next owner tries the event again, fails, and hands the partition back.
+        heirs.receiver.answer = lambda delivery: FAILED
+        await heirs.take()
+        await stage.settled()
+        await heirs.next.release([0], 1.0)
+        await stage.engine.take({0: 3})
+        await stage.settled()
+        assert await stage.status(event) == "retrying"
+
+    play_heirs(scene)
+
+
 def test_a_lower_epoch_takes_nothing() -> None:
     async def scene(heirs: Heirs) -> None:
         with pytest.raises(Fenced):

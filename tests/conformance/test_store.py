@@ -333,6 +333,24 @@ def test_a_client_given_id_stays_taken_while_its_record_is_kept(store: Store) ->
     play(store, scenario)
 
 
+def test_a_new_event_may_reuse_the_id_of_a_record_and_not_that_of_an_event(store: Store) -> None:
+    first, again = event(1, id="order-1"), event(2, id="order-1")
+
+    async def scenario(store: Store, epochs: Epochs) -> None:
+        await make(store, epochs, Add(first), finish(first))
+        await make(store, epochs, Add(again, reuses=True))
+        assert await store.get("shop", "order-1") == again
+        third = event(3, id="order-1")
+        assert await store.apply([Add(third, reuses=True)], epochs) == {0: Refusal(again)}
+        # The record of the first one is forgotten in its time, and the event stays.
+        assert await store.sweep(NOW + 9 * HOUR_MS, 10) == 1
+        assert await store.get("shop", "order-1") == again
+        await make(store, epochs, finish(again), Add(third, reuses=True))
+        assert await store.get("shop", "order-1") == third
+
+    play(store, scenario)
+
+
 def test_forgetting_an_old_record_keeps_the_new_event_with_its_id(store: Store) -> None:
     first = event(1, id="order-1")
     later = event(2, id="order-1", created_at=NOW + HOUR_MS)

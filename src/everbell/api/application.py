@@ -7,8 +7,9 @@ A path is split before it is decoded, so that an id may contain a slash. Two pat
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
 
@@ -19,7 +20,7 @@ from everbell.api.batches import BatchApi
 from everbell.api.cluster import ClusterApi
 from everbell.api.dead import DeadApi
 from everbell.api.events import EventsApi
-from everbell.api.facade import FacadeSetting
+from everbell.api.facade import FacadePorts, FacadeSetting
 from everbell.api.facade_list import FACADES, make_facades
 from everbell.api.forecast import ForecastApi
 from everbell.api.history import HistoryApi
@@ -42,6 +43,7 @@ from everbell.core.kafka_targets import NO_KAFKA, KafkaTargets
 from everbell.core.request import Ask
 from everbell.core.tenant import Tenants, check_tenant_name
 from everbell.edge.drafting import Edge
+from everbell.entropy import Entropy, SystemEntropy
 from everbell.errors import EverbellError, Forbidden, NotFound, Unauthorized
 from everbell.http.message import LATER, HttpRequest, HttpResponse
 from everbell.http.problem import WrongMethod, problem_of
@@ -82,7 +84,7 @@ _Matches = dict[str, _Match]
 
 class Api:
     """The handler of an HTTP server. `allows_handlers` says that the process of the engine has handlers; `kafka` says
-    which topics can be targets.
+    which topics can be targets, and `brokers` has the brokers of each Kafka cluster.
 
     Without an `authorizer`, every request is allowed. Without `cluster`, `keys`, `policies` or `page`, their routes do
     not exist. `backups` and `pauses` say whether `ask` answers requests about them. Where two `facades` have the same
@@ -107,7 +109,9 @@ class Api:
         audit: AuditLog | None = None,
         allows_handlers: bool = False,
         kafka: KafkaTargets = NO_KAFKA,
+        brokers: Mapping[str, str] = MappingProxyType({}),
         facades: Sequence[FacadeSetting] = (),
+        entropy: Entropy | None = None,
     ) -> None:
         authorizer = self._authorizer = authorizer or Authorizer()
 
@@ -133,7 +137,7 @@ class Api:
             KillsApi(ask, clock) if pauses else None,
             page,
             SystemApi(health, metrics, lambda: self.document, ask if backups else None, page),
-            *make_facades(facades, ask, edge),
+            *make_facades(facades, FacadePorts(ask, edge, tenants, policies, entropy or SystemEntropy(), brokers)),
         )
         routes: dict[tuple[str, str], Route] = {}
         for resource in resources:

@@ -20,16 +20,15 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta, Struct
 
-from everbell.api.facade import Facade
+from everbell.api.facade import Facade, FacadePorts
 from everbell.api.route import ResponseKind, Route
 from everbell.core.event import Record
 from everbell.core.ids import is_made
 from everbell.core.repeat_spec import RepeatSpec
 from everbell.core.replication import ReplicasSpec, spec_of
-from everbell.core.request import Ask
 from everbell.core.spec import Draft, EventSpec
 from everbell.edge.bodies import Body
-from everbell.edge.drafting import Edge, check_id, trace_of
+from everbell.edge.drafting import check_id, trace_of
 from everbell.engine.requests import Cancel, CountTags, Get, Replace
 from everbell.engine.seen import DraftResult, Seen
 from everbell.engine.turn_batch import TurnBatch
@@ -144,12 +143,12 @@ class ChronosApi(Facade, tag="chronos"):
         "permanent": (),
     }
 
-    def __init__(self, ask: Ask, edge: Edge, tenant: str | None) -> None:
+    def __init__(self, ports: FacadePorts, tenant: str | None) -> None:
         assert tenant is not None, "the setting names the tenant"
-        super().__init__(ask, edge, tenant)
+        super().__init__(ports, tenant)
         self._tenant = tenant
         self._body = Body(TimerSpec)
-        self._turn = TurnBatch(ask, _one_result)
+        self._turn = TurnBatch(ports.ask, _one_result)
 
     @Route("GET", "/ping", "Liveness probe", (ResponseKind(200, "OK", content_type=_TEXT),), access="open")
     async def ping(self, request: HttpRequest) -> HttpResponse:

@@ -18,10 +18,13 @@ from msgspec import Struct
 
 from everbell.api.route import Resource, Route
 from everbell.core.request import Ask
+from everbell.core.tenant import Tenants
 from everbell.edge.drafting import Edge
+from everbell.entropy import Entropy
 from everbell.errors import EverbellError
 from everbell.http.message import HttpResponse
 from everbell.http.problem import problem_of
+from everbell.links.port import PoliciesPort
 
 
 class FacadeSetting(Struct, frozen=True):
@@ -29,6 +32,18 @@ class FacadeSetting(Struct, frozen=True):
 
     product: str
     tenant: str | None = None
+
+
+class FacadePorts(Struct, frozen=True):
+    """The parts of a server that facades use."""
+
+    ask: Ask
+    edge: Edge
+    tenants: Tenants
+    policies: PoliciesPort | None
+    entropy: Entropy
+    kafka: Mapping[str, str]
+    """The brokers of each Kafka cluster, by its name."""
 
 
 class Facade(Resource, tag=""):
@@ -41,9 +56,10 @@ class Facade(Resource, tag=""):
     policy: ClassVar[Mapping[str, Any]] = {}
     """The fields of that tenant's policy that make deliveries look like those of the product."""
 
-    def __init__(self, ask: Ask, edge: Edge, tenant: str | None) -> None:
-        self.ask = ask
-        self.edge = edge
+    def __init__(self, ports: FacadePorts, tenant: str | None) -> None:
+        self.ports = ports
+        self.ask = ports.ask
+        self.edge = ports.edge
         self.tenant = tenant
 
     def refusal(self, error: EverbellError) -> HttpResponse:

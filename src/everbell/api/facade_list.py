@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from everbell.api.bigben import BigBenApi
 from everbell.api.chronos import ChronosApi
-from everbell.api.facade import Facade, FacadeSetting
-from everbell.core.request import Ask
+from everbell.api.facade import Facade, FacadePorts, FacadeSetting
+from everbell.api.pagerduty import PagerDutyApi
 from everbell.core.tenant import check_tenant_name
-from everbell.edge.drafting import Edge
 from everbell.errors import InvalidInput
 
-FACADES: dict[str, type[Facade]] = {facade.product: facade for facade in (ChronosApi,)}
+FACADES: dict[str, type[Facade]] = {facade.product: facade for facade in (ChronosApi, BigBenApi, PagerDutyApi)}
 """By product."""
 
 
@@ -42,6 +42,6 @@ def policies_of(settings: Sequence[FacadeSetting]) -> dict[str, Mapping[str, Any
     return {each.tenant: FACADES[each.product].policy for each in settings if each.tenant is not None}
 
 
-def make_facades(settings: Sequence[FacadeSetting], ask: Ask, edge: Edge) -> tuple[Facade, ...]:
+def make_facades(settings: Sequence[FacadeSetting], ports: FacadePorts) -> tuple[Facade, ...]:
     """The facades that are switched on."""
-    return tuple(FACADES[each.product](ask, edge, each.tenant) for each in settings)
+    return tuple(FACADES[each.product](ports, each.tenant) for each in settings)

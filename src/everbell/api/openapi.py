@@ -108,6 +108,9 @@ _PARAMETERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "file": ("the file's name", "app.js", {"type": "string", "minLength": 1, "maxLength": 64}),
     "ordering_key": ("the ordering key", "order-17", {"type": "string", "minLength": 1, "maxLength": 512}),
     "timer": ("the timer's id and replication factor", "er_0123-2", {"type": "string", "minLength": 1}),
+    "cron_tenant": ("the tenant of BigBen", "shop/orders", {"type": "string", "minLength": 1}),
+    "cron": ("the cron's id", "nightly", {"type": "string", "minLength": 1}),
+    "cron_type": ("UNIX, QUARTZ, CRON4J, SPRING or *", "QUARTZ", {"type": "string", "minLength": 1}),
     "queue": ("the queue's name", "mail", {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"}),
 }
 _KEY = {

@@ -123,11 +123,11 @@ class TenantsApi(Resource, tag="tenants"):
     async def put_tenant(self, request: HttpRequest, tenant: str) -> HttpResponse:
         """The document replaces the one before. Fields that it leaves out follow the settings."""
         expected = version_of(request)
-        document = self._read(request, tenant)
-        documents = self._policies.documents()
-        if tenant not in documents and len(documents) >= DOCUMENTS_MAX:
-            raise Conflict(f"there are {DOCUMENTS_MAX} policies, and no more are possible: delete some")
-        await self._policies.put(tenant, document, expected)
+        self._specs.read(request)
+        if len(request.body) > DOCUMENT_BYTES_MAX:
+            raise _too_large()
+        table = restored(msgspec.json.decode(request.body), self._tenants.policy(tenant).secrets)
+        await put_policy(self._policies, self._tenants, tenant, table, expected)
         return await self._view(tenant)
 
     @Route(
@@ -147,15 +147,6 @@ class TenantsApi(Resource, tag="tenants"):
         await self._policies.drop(tenant, expected)
         return await self._view(tenant)
 
-    def _read(self, request: HttpRequest, tenant: str) -> bytes:
-        """The document in a request, checked together with the settings that fill in the rest."""
-        self._specs.read(request)
-        if len(request.body) > DOCUMENT_BYTES_MAX:
-            raise TooLarge(f"a policy has at most {DOCUMENT_BYTES_MAX} bytes")
-        table = restored(msgspec.json.decode(request.body), self._tenants.policy(tenant).secrets)
-        policy_over(self._tenants.base(tenant), table)
-        return msgspec.json.encode(table)
-
     async def _view(self, tenant: str) -> HttpResponse:
         policy = self._policies.documents().get(tenant)
         document: dict[str, Any] = {} if policy is None else msgspec.json.decode(policy.document)
@@ -165,6 +156,24 @@ class TenantsApi(Resource, tag="tenants"):
         view = TenantView(tenant, version, hidden(self._tenants.policy(tenant)), sources(base, document), paused)
         response = json_response(view)
         return replace(response, headers=(("etag", f'"{version}"'),)) if version else response
+
+
+async def put_policy(
+    policies: PoliciesPort, tenants: Tenants, tenant: str, table: Mapping[str, Any], expected: int | None
+) -> None:
+    """Write a policy, checked together with the settings that fill in the rest. Raises `InvalidInput`, `Conflict`."""
+    document = msgspec.json.encode(table)
+    if len(document) > DOCUMENT_BYTES_MAX:
+        raise _too_large()
+    policy_over(tenants.base(tenant), table)
+    documents = policies.documents()
+    if tenant not in documents and len(documents) >= DOCUMENTS_MAX:
+        raise Conflict(f"there are {DOCUMENTS_MAX} policies, and no more are possible: delete some")
+    await policies.put(tenant, document, expected)
+
+
+def _too_large() -> TooLarge:
+    return TooLarge(f"a policy has at most {DOCUMENT_BYTES_MAX} bytes")
 
 
 def _line(

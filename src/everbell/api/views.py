@@ -15,7 +15,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from everbell.api.repeat_views import CountersView, PauseView, RepeatView, counters_view, pause_view, repeat_view
 from everbell.api.timestamps import Instant, instant
 from everbell.channels.queue import Lease
-from everbell.core.delivery_form import Form, own_form, users_headers
+from everbell.core.delivery_form import DeliveryForm, own_form, users_headers
 from everbell.core.event import Attempt, Event, Record, Status
 from everbell.core.ids import is_made
 from everbell.core.retry import Outcome, Result, RetryPolicy
@@ -107,9 +107,10 @@ class EventView(Struct, frozen=True, omit_defaults=True, gc=False):
     counters: Annotated[CountersView, Meta(description="of an event that repeats")] | None = None
     paused: PauseView | None = None
     repeat_of: Annotated[str, Meta(description="the recurring event that this is an occurrence of")] | None = None
-    delivery: Annotated[Form, Meta(description="the form of its deliveries, if it has its own")] | None = None
+    delivery: Annotated[DeliveryForm, Meta(description="the form of its deliveries, if it has its own")] | None = None
     why: Annotated[Why, Meta(description="why it has not been delivered yet, when one event is read")] | None = None
     replicas: Annotated[HoldersView, Meta(description="of an event with durability replicas")] | None = None
+    produced_at: Annotated[Instant, Meta(description="the timestamp of the Kafka record it came in")] | None = None
 
 
 class EventsView(Struct, frozen=True, omit_defaults=True):
@@ -223,6 +224,7 @@ def event_view(seen: Seen, why: Why | None = None, *, hidden: bool) -> EventView
             counters=None if event.course is None else counters_view(event.course),
             repeat_of=event.origin,
             replicas=_holders_view(seen),
+            produced_at=_instant_or_none(event.produced_at),
         )
     is_json = event.content_type is None
     return EventView(
@@ -245,6 +247,7 @@ def event_view(seen: Seen, why: Why | None = None, *, hidden: bool) -> EventView
         delivery=own_form(event.headers),
         why=why,
         replicas=_holders_view(seen),
+        produced_at=_instant_or_none(event.produced_at),
     )
 
 
@@ -289,6 +292,10 @@ def _attempt_view(attempt: Attempt) -> AttemptView:
 
 def _holders_view(seen: Seen) -> HoldersView | None:
     return HoldersView(seen.replicas, seen.holders, seen.unreached) if seen.replicas else None
+
+
+def _instant_or_none(at: int | None) -> str | None:
+    return None if at is None else instant(at)
 
 
 def _retry_view(retry: RetryPolicy) -> RetryView:

@@ -43,8 +43,8 @@ def event_headers(delivery: Delivery, now: int) -> bytes:
     return _with_extras(head, delivery, name, event.payload, now)
 
 
-def payload_headers(delivery: Delivery, now: int) -> bytes:
-    """The encoded headers of a bare payload. Our own headers identify duplicates."""
+def payload_headers(delivery: Delivery, body: bytes, now: int) -> bytes:
+    """The encoded headers of a bare payload, or of a body around it. Our own headers identify duplicates."""
     event = delivery.event
     name = quote(event.name, safe=_SAFE)
     head = (
@@ -52,7 +52,7 @@ def payload_headers(delivery: Delivery, now: int) -> bytes:
         f"everbell-id: {name}\r\neverbell-occurrence: {event.occurrence}\r\neverbell-attempt: {delivery.attempt}\r\n"
         f"everbell-epoch: {delivery.epoch}\r\neverbell-due: {format_instant(event.due_at)}\r\n"
     )
-    return _with_extras(head, delivery, name, event.payload, now)
+    return _with_extras(head, delivery, name, body, now)
 
 
 def structured_body(delivery: Delivery) -> bytes:

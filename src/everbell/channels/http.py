@@ -22,6 +22,7 @@ from everbell.channels.envelope import (
 )
 from everbell.channels.port import Delivery, faulty
 from everbell.clock import Clock
+from everbell.core.bigben import full_event
 from everbell.core.delivery_form import form_of
 from everbell.core.retry import Outcome
 from everbell.core.tenant import Tenant
@@ -76,7 +77,10 @@ class HttpChannel:
                 body = structured_body(delivery)
                 headers = structured_headers(delivery, body, self._now())
             case "payload":
-                headers = payload_headers(delivery, self._now())
+                headers = payload_headers(delivery, body, self._now())
+            case "bigben":
+                body = full_event(delivery.event, self._now())
+                headers = payload_headers(delivery, body, self._now())
             case _:
                 headers = event_headers(delivery, self._now())
         self._send(delivery, headers, body, lambda reply: self._settle_one(delivery, reply))

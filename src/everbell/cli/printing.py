@@ -126,7 +126,7 @@ def _facts(event: EventView, now: int) -> list[tuple[str, str]]:
     facts += [("header", harmless(f"{name}: {value}")) for name, value in (event.headers or {}).items()]
     if event.payload is not None:
         facts.append(("payload", _payload(event)))
-    times = (("created", event.created_at), ("finished", event.finished_at))
+    times = (("produced", event.produced_at), ("created", event.created_at), ("finished", event.finished_at))
     facts += [(label, _when(at, now)) for label, at in times if at is not None]
     if event.reason is not None:
         facts.append(("reason", harmless(event.reason)))

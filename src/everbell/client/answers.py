@@ -13,7 +13,7 @@ from msgspec import Struct, json, to_builtins
 
 from everbell.client.problems import ProblemBody, error_of
 from everbell.core.batch_item import ItemStatus
-from everbell.core.delivery_form import Form
+from everbell.core.delivery_form import DeliveryForm
 from everbell.core.event import Status
 from everbell.core.kill import KillKind
 from everbell.core.pause import What
@@ -188,12 +188,14 @@ class EventView(Answered, frozen=True, kw_only=True):
     """Since when it is paused, and the note."""
     repeat_of: str | None = None
     """The recurring event that this is an occurrence of, where occurrences may overlap."""
-    delivery: Form | None = None
+    delivery: DeliveryForm | None = None
     """The form of its deliveries, if it has its own."""
     why: Why | None = None
     """Of one event that was read by its id: why it has not been delivered yet."""
     replicas: Mapping[str, Any] | None = None
     """Of an event with durability replicas: how many nodes shall hold it, and which nodes do (`held_by`)."""
+    produced_at: datetime | None = None
+    """The timestamp of the Kafka record that it came in."""
 
 
 class EventPage(Struct, frozen=True):

@@ -81,8 +81,8 @@ class Made(Struct, frozen=True):
     draft: Draft | None
 
 
-def on_event(event: Event, items: Sequence[BatchItem], *, is_in_flight: bool) -> Changed:
-    """The effect of items on an unfinished event."""
+def on_event(event: Event, items: Sequence[BatchItem], *, is_in_flight: bool, reuses_ids: bool = False) -> Changed:
+    """The effect of items on an unfinished event. `reuses_ids` is the tenant's policy."""
     results: list[ItemResult] = []
     after, is_cancelled = event, False
     for item in items:
@@ -97,7 +97,7 @@ def on_event(event: Event, items: Sequence[BatchItem], *, is_in_flight: bool) ->
             if item.mode == "put":
                 if is_in_flight:
                     raise BeingDelivered("the event is being delivered at this moment; try again when that is over")
-                after = put_over(after, item.draft)
+                after = put_over(after, item.draft, reuses_ids=reuses_ids)
                 results.append(ItemDone(event.id, "replaced"))
             else:
                 check_repeated(after, item.draft)
@@ -107,8 +107,11 @@ def on_event(event: Event, items: Sequence[BatchItem], *, is_in_flight: bool) ->
     return Changed(results, after, is_cancelled)
 
 
-def on_record(record: Record, items: Sequence[BatchItem]) -> list[ItemResult]:
-    """The results of items for an event that has ended. Nothing changes. A repeated cancel is no error."""
+def on_record(record: Record, items: Sequence[BatchItem], *, reuses_ids: bool = False) -> list[ItemResult]:
+    """The results of items for an event that has ended. Nothing changes. A repeated cancel is no error.
+
+    Where the tenant reuses ids, the results end before the first put that `renews`.
+    """
     results: list[ItemResult] = []
     for item in items:
         try:
@@ -118,6 +121,11 @@ def on_record(record: Record, items: Sequence[BatchItem]) -> list[ItemResult]:
                 results.append(ItemDone(record.id, "created"))
             elif item.mode == "cancel" and record.status == "cancelled":
                 results.append(ItemDone(record.id, "cancelled"))
+            elif item.mode == "put" and reuses_ids:
+                assert item.draft is not None
+                if renews(record, item.draft):
+                    break
+                results.append(ItemDone(record.id, "replaced"))
             else:
                 raise Conflict(f"the event is already {record.status}")
         except Conflict as refused:
@@ -145,10 +153,20 @@ def on_nothing(event_id: str, items: Sequence[BatchItem]) -> Made:
     return Made(results, draft)
 
 
-def put_over(event: Event, draft: Draft) -> Event:
+def renews(record: Record, draft: Draft) -> bool:
+    """Whether a put begins a new event under the id of one that has ended, where the tenant reuses ids.
+
+    A put that repeats the request of a delivered event does not: its sender did not hear the answer.
+    """
+    is_same = record.due_at == draft.due_at and is_repeated(record, event_of(draft, record.id, record.tenant))
+    return record.status != "delivered" or not is_same
+
+
+def put_over(event: Event, draft: Draft, *, reuses_ids: bool = False) -> Event:
     """The event with a draft in its place. Raises `Conflict`."""
     check_key(event, draft)
-    check_alive(event)
+    if not reuses_ids:
+        check_alive(event)
     due_at, rule = draft.due_at, draft.repeat
     after = replace(
         event,
@@ -166,7 +184,9 @@ def put_over(event: Event, draft: Draft) -> Event:
         retry=draft.retry,
         repeat=rule,
         expires_ms=draft.expires_ms,
+        reason=None,
         course=None,
+        produced_at=draft.produced_at,
     )
     check_overlap(after)
     return after

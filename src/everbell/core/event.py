@@ -149,6 +149,8 @@ class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """For an occurrence of a recurring event that runs as an event of its own: the id of the recurring event."""
     marks: tuple[Mark, ...] = ()
     """The last change that each outbox made; see `core.amendment`."""
+    produced_at: int | None = None
+    """When the producer wrote the Kafka record that the event came in."""
 
     @property
     def position(self) -> int:
@@ -189,6 +191,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A checksum of the request. It tells a repeated request from another event with the same id."""
     course: Course | None = None
     origin: str | None = None
+    produced_at: int | None = None
 
 
 def position(at: int, sequence: int) -> int:

@@ -72,6 +72,7 @@ class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
     identity: Literal["id", "key+at+id"] = "id"
     fencing: Literal["wait", "receiver"] = "wait"
     placement: Literal["local", "spread"] = "local"
+    reuse_ids: bool = False
     durability: Literal["store", "replicas"] = "store"
     replicas: ReplicasSpec = ReplicasSpec()
     payloads: Payloads = "shown"
@@ -120,6 +121,7 @@ def tenant_of(name: str, spec: TenantSpec) -> Tenant:
         identity=spec.identity,
         fencing=spec.fencing,
         placement=spec.placement,
+        reuse_ids=spec.reuse_ids,
         durability=spec.durability,
         replicas=replication_of(spec.replicas),
         payloads=spec.payloads,
@@ -184,6 +186,7 @@ def spec_of(tenant: Tenant) -> TenantSpec:
         identity=tenant.identity,
         fencing=tenant.fencing,
         placement=tenant.placement,
+        reuse_ids=tenant.reuse_ids,
         durability=tenant.durability,
         replicas=replicas_spec_of(tenant.replicas),
         payloads=tenant.payloads,

@@ -132,6 +132,7 @@ class Draft(Struct, frozen=True, array_like=True, gc=False):
     traceparent: str | None = None
     replicas: Replication | None = None
     """None: the event goes to the store."""
+    produced_at: int | None = None
 
 
 def draft(spec: EventSpec, tenant: Tenant, now: int, check_target: Callable[[str], object] = group_of) -> Draft:
@@ -213,6 +214,7 @@ def event_of(draft: Draft, event_id: str, tenant: str, partition: int = 0, seque
         draft.repeat,
         draft.expires_ms,
         draft.traceparent,
+        produced_at=draft.produced_at,
     )
 
 

@@ -104,6 +104,8 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
     placement: Literal["local", "spread"] = "local"
     """Whether events without a key or a client-given id stay on the node that accepts them, or go to all owners."""
+    reuse_ids: bool = False
+    """Whether a put to an event that is dead or has ended begins a new event with that id."""
     durability: Durability = "store"
     """Whether events are stored, or held in the memory of several nodes."""
     replicas: Replication = Replication()
@@ -187,6 +189,10 @@ class Tenants:
         """The longest that an attempt of any tenant may be in flight after its node has died."""
         settings = (tenant.timeout_ms for tenant in (self.default, *self.named))
         return max(*settings, *self._timeouts_ms.values(), 0)
+
+    def is_registered(self, name: str) -> bool:
+        """Whether the tenant has a policy of its own."""
+        return name in self._named
 
     def level(self, name: str) -> str | None:
         """The tenant's Cassandra consistency level; None for the store's default."""

@@ -91,6 +91,7 @@ def delivered(event: Event, outcome: Outcome, number: int, started_at: int, now:
         0 if event_id.startswith(PREFIX) else digest_of(event),
         None,
         event.origin,
+        event.produced_at,
     )
 
 
@@ -172,4 +173,5 @@ def record_of(
         0 if is_made(event.id) else digest_of(event),
         course,
         event.origin,
+        event.produced_at,
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from everbell.clock import Clock
 from everbell.core.amendment import NO_AMENDMENT, Amendment
@@ -39,7 +40,8 @@ class Edge:
         kafka: KafkaTargets = NO_KAFKA,
     ) -> None:
         self.policy = tenants.registered
-        self._policy_of_known = tenants.policy
+        self.is_registered = tenants.is_registered
+        self.policy_of_known = tenants.policy
         self.now = clock.now
         self._allows_handlers = allows_handlers
         self._allows_replicas = tenants.may_replicate
@@ -48,7 +50,7 @@ class Edge:
 
     def hides_payloads(self, tenant: str) -> bool:
         """Whether answers about events leave their payloads and headers out."""
-        return self._policy_of_known(tenant).payloads == "hidden"
+        return self.policy_of_known(tenant).payloads == "hidden"
 
     def new_draft(self, spec: EventSpec, tenant: str, trace: str | None = None) -> Draft:
         """The draft of one new event, with the id that the tenant's `identity` says."""
@@ -65,7 +67,9 @@ class Edge:
         """Check simple events that were read from a text, and add them. False: one is invalid or not simple."""
         return add_simple(plain, text, specs, policy, self._check_for(policy))
 
-    def checked(self, spec: EventSpec, policy: Tenant, now: int, trace: str | None) -> Draft:
+    def checked(
+        self, spec: EventSpec, policy: Tenant, now: int, trace: str | None, produced_at: int | None = None
+    ) -> Draft:
         """The draft of one event of many."""
         try:
             if trace is not None and spec.traceparent is None:
@@ -73,12 +77,24 @@ class Edge:
             checked = draft(spec, policy, now, self._check_for(policy))
         except OverflowError:
             raise InvalidInput("a number is out of range") from None
+        if produced_at is not None:
+            checked = replace(checked, produced_at=produced_at)
         if checked.replicas is not None and not self._allows_replicas:
             raise InvalidInput("this server holds no replicas: start every node with --replica-memory", "durability")
         return checked
 
-    def item(self, spec: ItemSpec, policy: Tenant, now: int, trace: str | None, new_id: str | None = None) -> BatchItem:
-        """A checked item of a batch. `new_id` is the id of a new event that names none."""
+    def item(
+        self,
+        spec: ItemSpec,
+        policy: Tenant,
+        now: int,
+        trace: str | None,
+        new_id: str | None = None,
+        produced_at: int | None = None,
+    ) -> BatchItem:
+        """A checked item of a batch. `new_id` is the id of a new event that names none. `produced_at` is the time at
+        which a Kafka producer wrote it.
+        """
         mode = spec.mode
         if policy.identity != "id":
             identify(spec, policy)
@@ -86,7 +102,7 @@ class Edge:
                 spec.key = spec.at = None  # They are a part of the id now.
         if mode == "create":
             spec.id = spec.id or new_id
-            return BatchItem(mode, spec.id, self.checked(spec, policy, now, trace))
+            return BatchItem(mode, spec.id, self.checked(spec, policy, now, trace, produced_at))
         event_id = spec.id
         if event_id is None:
             raise InvalidInput(f"is needed to {mode} an event", "id")
@@ -96,7 +112,7 @@ class Edge:
             return BatchItem(mode, check_id(event_id))
         if is_made(event_id):
             spec.id = None  # A draft cannot ask for an id that Everbell made.
-        return BatchItem(mode, check_id(event_id), self.checked(spec, policy, now, trace))
+        return BatchItem(mode, check_id(event_id), self.checked(spec, policy, now, trace, produced_at))
 
     def _check_reachable(self, to: str) -> None:
         """Refuse text that is not a target, and targets that this process cannot reach."""
@@ -118,7 +134,7 @@ class Edge:
     def amendment(self, spec: ChangeSpec, tenant: str, asked_at: int | None = None) -> Amendment:
         """The checked fields of a change, asked for now or at an earlier time."""
         try:
-            policy = self._policy_of_known(tenant)
+            policy = self.policy_of_known(tenant)
             change = amendment_of(spec, policy, self.now() if asked_at is None else asked_at)
         except OverflowError:
             raise InvalidInput("a number is out of range") from None

@@ -104,6 +104,8 @@ class _ItemRound:
         self._effects: dict[str, Changed] = {}
         # The items for another round.
         self._left: dict[str | None, list[int]] = {}
+        # The ids of ended events that new ones take over.
+        self._renewed: set[str] = set()
 
     async def run(self) -> dict[str | None, list[int]]:
         """Apply the items as far as one write can, and return the rest."""
@@ -119,7 +121,7 @@ class _ItemRound:
                 busy.append(decision)
                 self._left[event_id] = self._lines[event_id]
             else:
-                self._results.put(self._lines[event_id], decision)
+                self._put_first(event_id, decision)
         creating = asyncio.ensure_future(self._create(made))
         try:
             # Not a task: one that is cancelled before it starts would leave its entries taken for ever.
@@ -147,10 +149,14 @@ class _ItemRound:
             yield self._decide(event_id, [self._items[place] for place in places], stored)
 
     def _decide(self, event_id: str, items: Sequence[BatchItem], stored: Event | Record | None) -> Decision:
-        if stored is None:
-            return on_nothing(event_id, items)
+        reuses_ids = self._tenants.policy(self._tenant).reuse_ids
         if isinstance(stored, Record):
-            return on_record(stored, items)
+            results = on_record(stored, items, reuses_ids=reuses_ids)
+            if results:
+                return results
+            self._renewed.add(event_id)
+        if stored is None or isinstance(stored, Record):
+            return on_nothing(event_id, items)
         try:
             entry, event = self._edits.live(stored)
         except NotOwner as elsewhere:
@@ -158,7 +164,8 @@ class _ItemRound:
         if entry is not None and entry.phase is Phase.SETTLING:
             return entry
         now = self._clock.now()
-        effect = on_event(event, items, is_in_flight=entry is not None and entry.in_flight)
+        is_in_flight = entry is not None and entry.in_flight
+        effect = on_event(event, items, is_in_flight=is_in_flight, reuses_ids=reuses_ids)
         change: Change = Move(event, effect.after, guarded=True)
         if effect.is_cancelled:
             keep_until_at = now + self._tenants.policy(self._tenant).retention_ms
@@ -202,7 +209,8 @@ class _ItemRound:
         if not new:
             return
         new.sort(key=lambda one: one[0])
-        stored = await _or_error(self._intake.schedule(self._tenant, [draft for _, _, draft in new]))
+        drafts = [draft for _, _, draft in new]
+        stored = await _or_error(self._intake.schedule(self._tenant, drafts, frozenset(self._renewed)))
         for index, (place, name, _) in enumerate(new):
             outcome = stored if isinstance(stored, EverbellError) else stored[index]
             places = [place] if name is None else self._lines[name]
@@ -216,8 +224,12 @@ class _ItemRound:
                 self._done(name, made[name])
 
     def _done(self, event_id: str, made: Made) -> None:
-        places, count = self._lines[event_id], len(made.results)
-        self._results.put(places[:count], made.results)
+        self._put_first(event_id, made.results)
+
+    def _put_first(self, event_id: str, results: Sequence[ItemResult]) -> None:
+        """Note the results of the first items of an id. The other items need another round."""
+        places, count = self._lines[event_id], len(results)
+        self._results.put(places[:count], results)
         if count < len(places):
             self._left[event_id] = places[count:]
 

@@ -4,7 +4,7 @@ are stored."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import repeat
 from sys import intern
 from typing import TYPE_CHECKING
@@ -202,39 +202,50 @@ class Intake:
             raise not_owner(partition)
         return partition
 
-    async def schedule(self, tenant: str, drafts: Sequence[Draft]) -> list[Event | Taken | EverbellError]:
-        """Store drafts. Returns for each draft, in order, the event or the reason why it was not stored."""
+    async def schedule(
+        self, tenant: str, drafts: Sequence[Draft], reused: Collection[str] = ()
+    ) -> list[Event | Taken | EverbellError]:
+        """Store drafts. Returns for each draft, in order, the event or the reason why it was not stored.
+
+        `reused`: ids that new events take over from records.
+        """
         if not self._quotas.bind(tenant):
-            return await self._take_in(tenant, drafts)
+            return await self._take_in(tenant, drafts, reused)
         room, refusal = await self._quotas.room(tenant, len(drafts))
         if refusal is None:
-            return await self._take_in(tenant, drafts)
-        taken = await self._take_in(tenant, drafts[:room]) if room else []
+            return await self._take_in(tenant, drafts, reused)
+        taken = await self._take_in(tenant, drafts[:room], reused) if room else []
         return [*taken, *[refusal] * (len(drafts) - room)]
 
-    async def _take_in(self, tenant: str, drafts: Sequence[Draft]) -> list[Event | Taken | EverbellError]:
+    async def _take_in(
+        self, tenant: str, drafts: Sequence[Draft], reused: Collection[str]
+    ) -> list[Event | Taken | EverbellError]:
         if self._tracing is None:
-            return await self._store_all(tenant, drafts)
+            return await self._store_all(tenant, drafts, reused)
         traced, spans = self._tracing.schedule(tenant, drafts)
-        results = await self._store_all(tenant, traced)
+        results = await self._store_all(tenant, traced, reused)
         self._tracing.scheduled(spans, results)
         return results
 
-    async def _store_all(self, tenant: str, drafts: Sequence[Draft]) -> list[Event | Taken | EverbellError]:
+    async def _store_all(
+        self, tenant: str, drafts: Sequence[Draft], reused: Collection[str]
+    ) -> list[Event | Taken | EverbellError]:
         try:
             events = self.place_all(tenant, drafts, self._clock.now())
         except NotOwner as elsewhere:
             # The sender does not know the current owners. It sends all drafts to the right nodes, in order.
             return [elsewhere.as_value()] * len(drafts)
         if len(events) <= GROUP_CHANGES_MAX:
-            return await self._store(events)
+            return await self._store(events, reused)
         parts = [events[i : i + GROUP_CHANGES_MAX] for i in range(0, len(events), GROUP_CHANGES_MAX)]
         results: list[Event | Taken | EverbellError] = []
-        for stored in await asyncio.gather(*map(self._store, parts)):
+        for stored in await asyncio.gather(*(self._store(part, reused) for part in parts)):
             results.extend(stored)
         return results
 
-    def _store(self, events: list[Event]) -> asyncio.Future[list[Event | Taken | EverbellError]]:
+    def _store(
+        self, events: list[Event], reused: Collection[str] = ()
+    ) -> asyncio.Future[list[Event | Taken | EverbellError]]:
         future: asyncio.Future[list[Event | Taken | EverbellError]] = asyncio.get_running_loop().create_future()
 
         def stored(refused: Mapping[int, Refusal] | StoreError) -> None:
@@ -243,7 +254,9 @@ class Intake:
                 future.set_result(results)
 
         try:
-            self._writer.take_in([Add(event) for event in events], stored)
+            # Mostly none is reused, and then this loop does nothing else.
+            added = [Add(event, reuses=event.id in reused) for event in events] if reused else list(map(Add, events))
+            self._writer.take_in(added, stored)
         except EverbellError as refused:
             future.set_result([refused.as_value()] * len(events))
         return future

@@ -12,7 +12,7 @@ from everbell.channels.port import SmallDesk
 from everbell.clock import Clock
 from everbell.core.allotment import Allotment
 from everbell.core.amendment import Amendment, amended, has_change
-from everbell.core.batch_item import ItemResult, check_alive, check_key, check_repeated, put_over
+from everbell.core.batch_item import ItemResult, check_alive, check_key, check_repeated, put_over, renews
 from everbell.core.event import Event, Record, status_of
 from everbell.core.ids import partition_in
 from everbell.core.request import Ask, Handler
@@ -160,10 +160,12 @@ class Operations:
         tenant, event_id, draft, version = request.tenant, request.id, request.draft, request.version
         while True:
             found = await self._store.get(tenant, event_id)
-            if found is None:
+            reuses_ids = self._tenants.policy(tenant).reuse_ids
+            if found is None or (isinstance(found, Record) and reuses_ids and renews(found, draft)):
                 if version is not None:
                     raise VersionMismatch(f"there is no event {event_id!r}, so it has no version {version}")
-                result = (await self._intake.schedule(tenant, [draft]))[0]
+                reused = () if found is None else (event_id,)
+                result = (await self._intake.schedule(tenant, [draft], reused))[0]
                 if isinstance(result, Taken):
                     continue  # Another request made the event in the meantime: then this one replaces it.
                 if isinstance(result, EverbellError):
@@ -171,8 +173,11 @@ class Operations:
                 return Seen.of(result, "scheduled", created=True)
             if isinstance(found, Event):
                 check_key(found, draft)
+            elif reuses_ids:
+                return self.seen(found)
             # The key is checked again: another event may have the id by now.
-            return await self._change(tenant, event_id, lambda event: put_over(event, draft), version)
+            put = partial(put_over, draft=draft, reuses_ids=reuses_ids)
+            return await self._change(tenant, event_id, put, version)
 
     async def _amend(self, request: Amend) -> Seen:
         self._check_open()

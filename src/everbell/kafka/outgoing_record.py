@@ -1,7 +1,7 @@
 """A delivery as a Kafka record: CloudEvents attributes (`ce_…`), signatures, trace context, our own headers.
 
-The value is the payload as it came. With a tenant's `mode` of `structured` it is one JSON document; with `payload`
-there are no CloudEvents attributes.
+The value is the payload as it came. With a tenant's `mode` of `structured` or `bigben` it is one JSON document; with
+`payload` and `bigben` there are no CloudEvents attributes.
 
 This code runs for every event, in the busiest process, so headers that many events share are cached.
 """
@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from everbell.channels.envelope import CE_TYPE, extra_headers, signature_headers, source_of, structured_body
 from everbell.channels.port import Delivery
+from everbell.core.bigben import full_event
 from everbell.core.delivery_form import form_of
 from everbell.core.time import format_instant
 
@@ -38,6 +39,7 @@ def record_of(delivery: Delivery, now: int) -> tuple[bytes, OutgoingHeaders]:
         content_type = "application/cloudevents+json; charset=utf-8"
         headers = [*_bare(content_type, delivery.attempt, delivery.epoch), due, occurrence]
     else:
+        value = full_event(event, now) if form == "bigben" else value
         content_type = event.content_type or _JSON
         headers = [*_bare(content_type, delivery.attempt, delivery.epoch), ("everbell-id", name), due, occurrence]
     if event.traceparent is not None:

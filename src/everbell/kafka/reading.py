@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from everbell.core.batch_item import BatchItem
 from everbell.core.request import Ask
 from everbell.engine.requests import ApplyItems, Schedule
-from everbell.errors import BeingDelivered, EverbellError, InvalidInput
+from everbell.errors import BeingDelivered, Conflict, EverbellError, InvalidInput
 from everbell.kafka.record import Asked, KafkaRecord, PoisonRecord
 
 _log = logging.getLogger("everbell.kafka")
@@ -193,6 +193,8 @@ class Reading:
         wrong = 0
         for one, result in zip(part, results, strict=True):
             if isinstance(result, EverbellError):
+                if one.may_have_ended and result.status == Conflict.status and _is_for_good(result):
+                    continue
                 wrong += 1
                 if _is_for_good(result):
                     poisons.append(PoisonRecord(one.record, str(result), one.index))

@@ -8,6 +8,8 @@
 - `in` counts from the record's time, so that the due time does not depend on when the record is read.
 
 Each event of an array is accepted or refused by itself; a value that cannot be parsed is refused as a whole.
+
+A topic may have records in the format of another product instead; `facades` knows them.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from everbell.edge.bodies import Body
 from everbell.edge.drafting import Edge, is_trace
 from everbell.edge.turns import in_turns
 from everbell.errors import EverbellError, InvalidInput, TooLarge
+from everbell.facades.bigben_request import EventRequest, plan, until_registered
+from everbell.facades.pagerduty_task import task_item
 from everbell.kafka.settings import KafkaTopic
 
 TENANT_HEADER = "everbell-tenant"
@@ -40,6 +44,7 @@ _PER_TURN = 50
 IncomingHeaders = Sequence[tuple[str, bytes | None]]
 
 _parse = Body(ItemSpec).parse
+_parse_request = Body(EventRequest).parse
 _log = logging.getLogger("everbell.kafka")
 _array = msgspec.json.Decoder(list[Raw]).decode
 
@@ -78,6 +83,8 @@ class Asked(Struct, frozen=True):
     record: KafkaRecord
     index: int | None
     """The event's index in an array."""
+    may_have_ended: bool = False
+    """Whether nothing is to be done, and nothing is wrong, if its event has ended."""
 
 
 class PoisonRecord(Struct, frozen=True):
@@ -99,6 +106,8 @@ class RecordReader:
 
     def __init__(self, topics: Sequence[KafkaTopic], edge: Edge, clock: Clock, value_bytes_max: int) -> None:
         self._tenants = {topic.name: topic.tenant for topic in topics}
+        self._formats = {topic.name: topic.format for topic in topics if topic.format != "everbell"}
+        self._missing: str | None = None  # The tenant that the last request of BigBen waited for in vain.
         self._edge = edge
         self._now = clock.now
         self._value_bytes_max = value_bytes_max
@@ -113,6 +122,8 @@ class RecordReader:
                 raise InvalidInput("the record has no value; send an event, or an array of events, as JSON")
             if len(value) > self._value_bytes_max:
                 raise TooLarge(f"the record has more than {self._value_bytes_max} bytes (max_body)")
+            if record.topic in self._formats:
+                return (await self._read_foreign(record, value),), ()
             tenant, event_id, trace = self._named(record) if record.headers else self._unnamed(record.topic)
             policy, now = self._edge.policy(tenant), self._now()
             now = min(record.timestamp_at, now) or now
@@ -127,13 +138,29 @@ class RecordReader:
             if record.key:
                 _put_key(spec, _key(record.key))
             new_id = f"kafka:{record.topic}:{record.partition}:{record.offset}"
-            return (Asked(tenant, self._edge.item(spec, policy, now, trace, new_id), record, None),), ()
+            item = self._edge.item(spec, policy, now, trace, new_id, record.timestamp_at or None)
+            return (Asked(tenant, item, record, None),), ()
         except EverbellError as wrong:
             return (), (PoisonRecord(record, str(wrong)),)
         except Exception as unforeseen:
             # The result depends on the record alone: a retry would block the partition for ever.
             _log.exception("the record at %s cannot be read", record.place)
             return (), (PoisonRecord(record, f"cannot be read: {unforeseen!r}"),)
+
+    async def _read_foreign(self, record: KafkaRecord, value: bytes) -> Asked:
+        """The item of a record in the format of another product."""
+        now, produced_at = self._now(), record.timestamp_at or None
+        if self._formats[record.topic] == "pagerduty":
+            tenant = self._tenants[record.topic] or DEFAULT_TENANT
+            item = task_item(value, self._edge, self._edge.policy(tenant), now, produced_at)
+            return Asked(tenant, item, record, None, may_have_ended=True)
+        request = _parse_request(value)
+        if request.mode == "UPSERT" and request.tenant != self._missing:
+            await until_registered(request.tenant, self._edge)
+        self._missing = request.tenant  # Forgotten as soon as a request has another tenant, or is in order.
+        planned = plan(request, self._edge, now, produced_at)
+        self._missing = None
+        return Asked(planned.tenant, planned.item, record, None, may_have_ended=request.mode == "REMOVE")
 
     async def _read_array(
         self,
@@ -156,7 +183,8 @@ class RecordReader:
             try:
                 if key is not None:
                     _put_key(spec, key)
-                item = self._edge.item(spec, policy, now, trace, f"{id_prefix}{index}")
+                new_id, produced_at = f"{id_prefix}{index}", record.timestamp_at or None
+                item = self._edge.item(spec, policy, now, trace, new_id, produced_at)
                 asked.append(Asked(policy.name, item, record, index))
             except InvalidInput as wrong:
                 poison.append(PoisonRecord(record, str(wrong), index))

@@ -7,17 +7,19 @@ promise are refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from everbell.core.kafka_targets import KafkaTargets
 from everbell.core.target import check_topic, is_cluster_name
 from everbell.core.tenant import check_tenant_name
 from everbell.errors import InvalidInput
+from everbell.facades.pagerduty_task import POLICY as TASK_POLICY
 
 OWN_PROPERTIES = frozenset(
     "acks allow.auto.create.topics auto.offset.reset bootstrap.servers enable.auto.commit enable.auto.offset.store "
@@ -34,12 +36,18 @@ class KafkaCluster(Struct, frozen=True):
     properties: dict[str, str] = {}
 
 
+TopicFormat = Literal["everbell", "bigben", "pagerduty"]
+FORMATS: tuple[TopicFormat, ...] = get_args(TopicFormat)
+
+
 class KafkaTopic(Struct, frozen=True):
     """A topic to read."""
 
     name: str
     tenant: str | None = None
     """The tenant of the topic's events. None: the record's header decides, else the default tenant."""
+    format: TopicFormat = "everbell"
+    """The format of its records: Everbell's own, or that of another product."""
 
 
 class KafkaSettings(Struct, frozen=True):
@@ -60,6 +68,11 @@ class KafkaSettings(Struct, frozen=True):
         same = [name for name, cluster in self.clusters.items() if brokers & set(cluster.brokers.split(","))]
         reserved = frozenset((cluster, topic) for cluster in same for topic in own)
         return KafkaTargets(frozenset(self.clusters), reserved)
+
+    @property
+    def brokers(self) -> dict[str, str]:
+        """The brokers of each cluster, by its name."""
+        return {name: cluster.brokers for name, cluster in self.clusters.items()}
 
 
 class ClusterSpec(Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,16 +114,34 @@ def read_brokers(text: str) -> str:
 
 
 def read_topics(text: str) -> tuple[KafkaTopic, ...]:
-    """Parse topics separated by commas, each perhaps with its tenant: `orders=shop,payments`."""
-    topics = []
-    for part in filter(None, map(str.strip, text.split(","))):
-        name, equals, tenant = part.partition("=")
-        topics.append(KafkaTopic(read_topic(name), check_tenant_name(tenant) if equals else None))
+    """Parse topics separated by commas, each perhaps with tenant and format: `orders=shop,tasks=pd:pagerduty`."""
+    topics = [_read_topic(part) for part in filter(None, map(str.strip, text.split(",")))]
     names = [topic.name for topic in topics]
     for name in names:
         if names.count(name) > 1:
             raise InvalidInput(f"{name!r} is there twice")
     return tuple(topics)
+
+
+def _read_topic(text: str) -> KafkaTopic:
+    place, colon, format_name = text.partition(":")
+    name, equals, tenant = place.partition("=")
+    topic = KafkaTopic(read_topic(name), check_tenant_name(tenant) if equals else None)
+    if not colon:
+        return topic
+    for known in FORMATS:
+        if known == format_name:
+            if known == "pagerduty" and topic.tenant is None:
+                raise InvalidInput(f"a topic with tasks needs a tenant: write {name}=TENANT:pagerduty")
+            if known == "bigben" and topic.tenant is not None:
+                raise InvalidInput(f"requests of BigBen name their tenants: write {name}:bigben")
+            return replace(topic, format=known)
+    raise InvalidInput(f"there is no format {format_name[:64]!r}; there are {', '.join(FORMATS)}")
+
+
+def policies_of_topics(topics: Sequence[KafkaTopic]) -> dict[str, Mapping[str, Any]]:
+    """The fields that the formats of topics set in the policies of their tenants, by tenant."""
+    return {topic.tenant: TASK_POLICY for topic in topics if topic.format == "pagerduty" and topic.tenant is not None}
 
 
 def read_topic(text: str) -> str:

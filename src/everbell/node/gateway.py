@@ -97,6 +97,7 @@ class Gateway:
             authorizer=Authorizer(keys.ring, may_be_open=plan.may_be_open),
             audit=audit,
             kafka=plan.kafka.targets,
+            brokers=plan.kafka.brokers,
             facades=plan.facades,
         )
         shares = gateway_shares(raise_file_limit())

@@ -256,6 +256,7 @@ class Node:
             authorizer=Authorizer(keys.ring, may_be_open=settings.may_be_open),
             audit=audit,
             kafka=settings.kafka.targets,
+            brokers=settings.kafka.brokers,
             facades=settings.facades,
         )
         shares = node_shares(raise_file_limit())

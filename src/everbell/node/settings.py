@@ -24,6 +24,7 @@ from everbell.http.address_guard import Network
 from everbell.kafka.settings import (
     KafkaSettings,
     kafka_settings,
+    policies_of_topics,
     read_brokers,
     read_group,
     read_properties,
@@ -154,8 +155,8 @@ SETTINGS: tuple[Setting, ...] = (
         "kafka_topics",
         "",
         read_topics,
-        "schedule the events in these topics; with the tenant of each",
-        "TOPIC[=TENANT],…",
+        "schedule the events in these topics; with the tenant of each, and :bigben or :pagerduty for their formats",
+        "TOPIC[=TENANT][:FORMAT],…",
     ),
     Setting("kafka_group", "everbell", read_group, "the consumer group; the same on all nodes of a cluster", "NAME"),
     Setting(
@@ -173,7 +174,7 @@ SETTINGS: tuple[Setting, ...] = (
         "facade",
         "",
         read_facades,
-        "also answer as another product does: chronos=TENANT; may be given several times",
+        "also answer as another product does: bigben, chronos=TENANT, pagerduty=TENANT; may be given several times",
         "PRODUCT[=TENANT]",
         separator=" ",
     ),
@@ -256,7 +257,7 @@ def load(flags: Mapping[str, str], environment: Mapping[str, str], file: str | N
     _refuse_a_lonely_store(values["store"], values["log"])
     has_store = values["store"] != "replicas:"
     base = {} if has_store else {"durability": "replicas"}  # Fields of policies that differ from the usual defaults.
-    special = policies_of(values["facade"])
+    special = policies_of(values["facade"]) | policies_of_topics(values["kafka_topics"])
     replicates = not has_store or any(fields.get("durability") == "replicas" for fields in special.values())
     replica_bytes = values["replica_memory"] or (REPLICA_BYTES if replicates else 0)  # 0: this node holds none.
     kinds = {"are_required": values["require_tenants"], "may_replicate": replica_bytes > 0}

@@ -39,6 +39,8 @@ class Add(Struct, frozen=True, gc=False):
     event: Event
     follows: bool = False
     """The event follows from a known outcome, so it is stored even when there is no more room for users' events."""
+    reuses: bool = False
+    """A record with the id does not count, however long it was to be kept. The event takes its place in the index."""
 
 
 class Move(Struct, frozen=True, gc=False):

@@ -131,7 +131,7 @@ class WritePath(Generic[L]):
                     known = layout.look_up(self._claiming(index, stop))
                 name = event.tenant, event.id
                 if name in known:
-                    existing = _still_counts(known[name], event.created_at)
+                    existing = _still_counts(known[name], change)
                     if existing is not None:
                         self.refusals[index] = Refusal(existing)
                         continue
@@ -277,11 +277,11 @@ def _place_of(event: Event) -> tuple[str, int, str | None]:
     return (event.state, event.due_at, event.key) if event.state == "waiting" else (event.state, event.run_at, None)
 
 
-def _still_counts(stored: Stored, created_at: int) -> Event | Record | None:
+def _still_counts(stored: Stored, change: Add) -> Event | Record | None:
     """The event or record that has the id of a new event; an expired record does not count."""
     if isinstance(stored, tuple):
         record, keep_until_at = stored
-        return record if keep_until_at > created_at else None
+        return record if keep_until_at > change.event.created_at and not change.reuses else None
     return stored
 
 

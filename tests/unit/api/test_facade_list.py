@@ -53,7 +53,9 @@ def test_settings_of_facades() -> None:
         ("chronos", "write chronos=TENANT"),
         ("chronos=", "write chronos=TENANT"),
         ("chronos=a chronos=b", "more than once"),
-        ("quartz", "there is no facade 'quartz'; there are chronos"),
+        ("quartz", "there is no facade 'quartz'; there are chronos, bigben, pagerduty"),
+        ("bigben=shop", "write bigben"),
+        ("pagerduty", "write pagerduty=TENANT"),
         ("chronos=../x", "a tenant's name"),
     ],
 )

@@ -220,7 +220,7 @@ def test_a_structured_event_is_one_document_signed_as_a_whole() -> None:
 def test_a_bare_payload_has_our_headers_and_no_others() -> None:
     async def main() -> None:
         delivery = FakeDelivery(tenant=Tenant("shop", secrets=SECRETS[:1]), headers=(("x-team", "orders"),), attempt=3)
-        headers = headers_of(payload_headers(delivery, int(time.time() * 1_000)))
+        headers = headers_of(payload_headers(delivery, delivery.event.payload, int(time.time() * 1_000)))
         assert not [name for name in headers if name.startswith("ce-")]
         assert (headers["everbell-id"], headers["everbell-attempt"]) == (delivery.event.name, "3")
         assert {"everbell-occurrence", "everbell-epoch", "everbell-due", "x-team"} <= set(headers)

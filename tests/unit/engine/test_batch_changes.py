@@ -13,6 +13,7 @@ from everbell.core.amendment import Amendment
 from everbell.core.batch_item import BatchItem, ItemDone, ItemResult
 from everbell.core.event import Event
 from everbell.core.retry import DELIVERED
+from everbell.core.tenant import Tenant
 from everbell.core.time import HOUR_MS, MINUTE_MS
 from everbell.engine.requests import Amend, ApplyItems, Cancel, Get, Replace, Schedule
 from everbell.errors import BeingDelivered, Conflict, InvalidInput, NotFound, StoreUnavailable
@@ -150,6 +151,50 @@ def test_dead_events_and_other_keys_are_conflicts() -> None:
         assert told(await applied(stage, cancel("a"))) == ["cancelled"]
 
     play(scene)
+
+
+def test_a_tenant_that_reuses_ids_begins_anew_over_ended_and_dead_events() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: REFUSED if delivery.event.id == "dead" else DELIVERED
+        for name in ("done", "dead"):
+            await stage.schedule(name, 0, id=name)
+        await stage.schedule("gone", HOUR_MS, id="gone")
+        assert told(await applied(stage, cancel("gone"))) == ["cancelled"]
+        await stage.settled()
+        stage.receiver.answer = lambda delivery: DELIVERED
+
+        again = [put(stage, f"{name} again", name) for name in ("done", "dead", "gone")]
+        assert told(await applied(stage, *again)) == ["created", "replaced", "created"]
+        # A cancel, and then a put, of an event that has ended.
+        await stage.pass_ms(2 * HOUR_MS)
+        assert stage.receiver.names[:2] == ["done", "dead"]
+        assert sorted(stage.receiver.names[2:]) == ["dead again", "done again", "gone again"]
+        later = put(stage, "third", "done")
+        assert told(await applied(stage, cancel("done"), later, put(stage, "fourth", "done"))) == [
+            "Conflict",
+            "created",
+            "replaced",
+        ]
+        single = Replace("default", "gone", stage.draft("alone", HOUR_MS, id="gone"), None)
+        assert (await stage.engine.ask(single)).created
+        await stage.pass_ms(2 * HOUR_MS)
+        assert stage.receiver.names[5:] == ["fourth", "alone"]
+
+    play(scene, tenants=[Tenant(reuse_ids=True)])
+
+
+def test_a_put_that_repeats_the_request_of_a_delivered_event_delivers_nothing() -> None:
+    async def scene(stage: Stage) -> None:
+        same = put(stage, "once", "a", MINUTE_MS)
+        assert told(await applied(stage, same)) == ["created"]
+        await stage.pass_ms(HOUR_MS)
+        assert told(await applied(stage, same, same)) == ["replaced", "replaced"]
+        assert same.draft is not None
+        assert (await stage.engine.ask(Replace("default", "a", same.draft, None))).status == "delivered"
+        await stage.pass_ms(HOUR_MS)
+        assert stage.receiver.names == ["once"]
+
+    play(scene, tenants=[Tenant(reuse_ids=True)])
 
 
 def test_a_blocked_key_goes_on_when_a_batch_cancels_its_head() -> None:

@@ -165,6 +165,7 @@ export function event(context) {
             h("a", { class: "tag", href: context.link("events", [], { tag }) }, tag),
           ),
       ],
+      ["Produced", found.produced_at && time(found.produced_at)],
       ["Created", time(found.created_at)],
       ["Ended", found.finished_at && time(found.finished_at)],
       ["Reason", found.reason && h("span", { class: "text" }, found.reason)],

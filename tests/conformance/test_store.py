@@ -826,7 +826,7 @@ def test_a_page_of_large_events_ends_early_and_the_search_can_be_continued(
             if cursor is None:
                 break
         assert [each for page in pages for each in page] == crowd
-        assert [len(page) for page in pages if page] == [3, 1, 3], "with the event that is too much, the page ends"
+        assert [len(page) for page in pages if page] == [2, 2, 2, 1], "with the event that is too much, the page ends"
 
     play(store, scenario)
 

@@ -15,8 +15,10 @@ class AttemptListeners(NamedTuple):
     """The functions that the dispatcher calls about attempts. The defaults do nothing."""
 
     settled: Callable[[Sequence[Entry], Outcome], None] = lambda entries, outcome: None
-    expired: Callable[[Entry, OccurrenceEnded | SentOff], None] = lambda entry, instead: None
-    """Called instead of an attempt when the entry is no longer worth delivering, with what happens to the event."""
+    expired: Callable[[Entry, OccurrenceEnded | SentOff], bool] = lambda entry, instead: True
+    """Called instead of an attempt when the entry is no longer worth delivering, with what happens to the event.
+    Returns False if the attempt shall start all the same.
+    """
     unfit: Callable[[Entry, Exception], None] = lambda entry, fault: None
     """Called instead of an attempt when a look at the event raised an exception."""
     given_back: Callable[[Entry], bool] = lambda entry: True

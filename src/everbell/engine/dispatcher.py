@@ -358,9 +358,7 @@ class Dispatcher:
         except Exception as fault:
             self._on_unfit(entry, fault)
             return True
-        if other is not None:
-            self._on_expired(entry, other)
-        return other is not None
+        return other is not None and self._on_expired(entry, other)
 
     def _start(self, channel: Channel, batch: list[Entry]) -> None:
         """Start attempts. If the channel raises, the attempts fail: without this, their events would wait for ever."""

@@ -129,7 +129,7 @@ class Engine:
             store, clock, partitions, self._owned, memory, settings.lookahead_ms, settings.page_events
         )
         notices = Notices(clock)
-        quotas = Quotas(tenants, clock, store.counts, notices)
+        quotas = Quotas(tenants, clock, store.counts, notices, lambda: self.observer.history.counts)
         ids = make_ids if turns is None else turns.make_ids
         self._intake = intake = Intake(
             clock, entropy, writer, memory, self.meter, partitions, quotas, store.row_maker, tracing, ids, in_force

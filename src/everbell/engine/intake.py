@@ -67,7 +67,7 @@ class Intake:
         self._memory = memory
         self._meter = meter
         self._partitions = partitions
-        self._quotas = quotas
+        self.quotas = quotas
         self._row_maker = row_maker
         self._tracing = tracing
         self._make_ids = make_ids
@@ -114,7 +114,7 @@ class Intake:
         row_maker = self._row_maker
         if row_maker is None or self.slices or self._tracing is not None:
             return False
-        if self._quotas.bind(rows.tenant) or self._kills.concern(rows.tenant) or not self._owns_all(rows):
+        if self.quotas.bind(rows.tenant) or self._kills.concern(rows.tenant) or not self._owns_all(rows):
             return False
         future: asyncio.Future[bool | StoreError] = asyncio.get_running_loop().create_future()
 
@@ -209,9 +209,9 @@ class Intake:
 
         `reused`: ids that new events take over from records.
         """
-        if not self._quotas.bind(tenant):
+        if not self.quotas.bind(tenant):
             return await self._take_in(tenant, drafts, reused)
-        room, refusal = await self._quotas.room(tenant, len(drafts))
+        room, refusal = await self.quotas.room(tenant, len(drafts))
         if refusal is None:
             return await self._take_in(tenant, drafts, reused)
         taken = await self._take_in(tenant, drafts[:room], reused) if room else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -55,8 +56,11 @@ from everbell.engine.supervisor import Supervisor
 from everbell.engine.working_set import WorkingSet
 from everbell.engine.writer import StoreWriter
 from everbell.entropy import Entropy
-from everbell.errors import Conflict, EverbellError, NotOwner, Stopping, VersionMismatch
+from everbell.errors import Conflict, EverbellError, NotOwner, Stopping, Throttled, VersionMismatch
 from everbell.stores.port import Change, Counts, Finish, Move, Page, PreparedRows, Store
+
+TRIALS_MAX = 16
+"""How many dry runs a tenant may have in flight on a node: they take no slot of their target."""
 
 
 class Operations:
@@ -85,6 +89,7 @@ class Operations:
         self._memory = memory
         self._lanes = lanes
         self._intake = intake
+        self._trials: Counter[str] = Counter()
         self.edits = Edits(store, partitions, memory, writer, lanes, supervisor)
         self._batch_changes = BatchChanges(clock, tenants, self.edits, intake, meter)
         self._row_preparer = RowPreparer(clock, entropy, intake.allot, self._schedule)
@@ -241,9 +246,19 @@ class Operations:
         flow = self._memory.flows.look_up(event)
         if flow.channel.holds:
             raise Conflict("a queue cannot be tried out: nothing is sent until a worker asks")
+        tenant = event.tenant
+        self._intake.quotas.check_rate(tenant)
+        if self._trials[tenant] >= TRIALS_MAX:
+            raise Throttled(f"tenant {tenant!r} has {TRIALS_MAX} dry runs in flight", 1)
+        self._intake.quotas.spend(tenant)
         trial = _Trial(event, flow.tenant, self._partitions[event.partition].epoch)
-        flow.channel.start([trial])
-        return await trial.outcome
+        self._trials[tenant] += 1
+        try:
+            flow.channel.start([trial])
+            return await trial.outcome
+        finally:
+            self._trials[tenant] -= 1
+            self._trials += Counter()  # Tenants without dry runs are removed.
 
     async def _amended(self, tenant: str, event_id: str, amendment: Amendment, version: int | None) -> Seen:
         def after(event: Event) -> Event:

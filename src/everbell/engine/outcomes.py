@@ -126,6 +126,8 @@ class Outcomes:
         self._tell_dead(dead, entry)
         to = entry.tenant.dead_letter_to
         letter = None if to is None or is_letter(dead) else self._intake.place_letter(dead, to, now)
+        if letter is not None:
+            self._intake.quotas.spend(dead.tenant)
         self._fail(entry, dead, blocks=entry.tenant.on_dead == "block", letter=letter)
 
     def _tell_dead(self, dead: Event, entry: Entry) -> None:
@@ -158,13 +160,17 @@ class Outcomes:
             self._timer = self._supervisor.call_later(GATHER_S, self.flush)
         return others
 
-    def expired(self, entry: Entry, instead: OccurrenceEnded | SentOff) -> None:
-        """End an entry that came too late, or make its occurrence an event of its own."""
+    def expired(self, entry: Entry, instead: OccurrenceEnded | SentOff) -> bool:
+        """End an entry that came too late, or make its occurrence an event of its own. False: there is no room for it,
+        so the entry has to be attempted itself."""
         now = self._clock.now()
-        if isinstance(instead, SentOff):
+        if isinstance(instead, OccurrenceEnded):
+            self._end(entry, instead, now)
+        elif self._intake.quotas.make_one(entry.event.tenant):
             self._send_off(entry, instead, now)
         else:
-            self._end(entry, instead, now)
+            return False
+        return True
 
     def flush(self) -> None:
         """Submit the collected changes."""

@@ -7,6 +7,10 @@ Both limits may be exceeded a little. A tenant without limits costs almost nothi
   bucket of its own.
 - `pending` is compared with the store's count, which is read at most once a second. Between reads, this node adds the
   events that it accepted. With several nodes the limit may be exceeded by events that other nodes accepted meanwhile.
+
+Events that the engine makes count, too: occurrences that may overlap, and dead letters. A dead letter is never refused.
+An occurrence above the limit of pending events does not become an event of its own: the recurring event is delivered in
+its place, so occurrences stop to overlap until there is room. A dry run counts for the rate.
 """
 
 from __future__ import annotations
@@ -30,13 +34,16 @@ _PENDING_RETRY_S = 5
 class _Use:
     """The part of its limits that a tenant has used."""
 
-    __slots__ = ("counted_ms", "filled_ms", "pending", "tokens")
+    __slots__ = ("counted_ms", "filled_ms", "made", "made_since", "pending", "tokens")
 
     def __init__(self, tokens: float, now_ms: int) -> None:
         self.tokens = tokens
         self.filled_ms = now_ms
         self.pending = 0
         self.counted_ms: int | None = None
+        self.made = 0
+        """The number of events that the engine made since the counts in `made_since`."""
+        self.made_since: object = None
 
 
 class Quotas:
@@ -48,7 +55,10 @@ class Quotas:
         clock: Clock,
         counts: Callable[[], Awaitable[Mapping[str, Counts]]],
         notices: Notices,
+        latest: Callable[[], Mapping[str, Counts]] = dict,
     ) -> None:
+        """`counts` asks the store, and `latest` returns the counts of some seconds ago without asking."""
+        self._latest = latest
         self._notices = notices
         self._policy = tenants.policy
         self._elapsed_ms = clock.elapsed_ms
@@ -74,6 +84,37 @@ class Quotas:
         if room == wanted:
             return room, None
         return room, self._refusal(tenant, f"may have {limits.pending} events pending", _PENDING_RETRY_S)
+
+    def spend(self, tenant: str, count: int = 1) -> None:
+        """Count events that the engine made, or attempts of dry runs, for the rate."""
+        limits = self._policy(tenant).limits
+        if limits.rate is not None:
+            use = self._use(tenant, limits)
+            self._has_tokens(use, limits.rate)  # The bucket is filled up to now.
+            use.tokens -= count
+
+    def check_rate(self, tenant: str) -> None:
+        """Raises `Throttled` if the tenant has used up its rate."""
+        limits = self._policy(tenant).limits
+        if limits.rate is not None and not self._has_tokens(use := self._use(tenant, limits), limits.rate):
+            wait_s = max(1, -int(use.tokens // limits.rate))
+            raise self._refusal(tenant, f"may schedule {limits.rate} events a second", wait_s)
+
+    def make_one(self, tenant: str) -> bool:
+        """Count an occurrence that shall become an event of its own. False: the tenant has too many events pending."""
+        limits = self._policy(tenant).limits
+        if limits.pending is not None:
+            use, latest = self._use(tenant, limits), self._latest()
+            if latest is not use.made_since:
+                use.made, use.made_since = 0, latest
+            counted = latest.get(tenant)
+            if use.made + (0 if counted is None else counted.pending) >= limits.pending:
+                self._refusal(tenant, f"may have {limits.pending} events pending", _PENDING_RETRY_S)
+                return False
+            use.made += 1
+            use.pending += 1
+        self.spend(tenant)
+        return True
 
     def _refusal(self, tenant: str, limit: str, wait_s: int) -> Throttled:
         refusal = f"tenant {tenant!r} {limit}"

@@ -32,8 +32,12 @@ EXAMINED_MAX = 20_000
 """How many rows one call of `find` examines; then it returns the matches so far, and a cursor."""
 
 FOUND_BYTES_MAX = 4 * 1024 * 1024
-"""How many bytes of payloads and headers one call of `find` returns, plus at most one event. Each process that a page
-passes on its way to the client holds the whole page in memory."""
+"""How many bytes of events one call of `find` returns, plus at most one event. Each process that a page passes on its way
+to the client holds the whole page in memory."""
+_FIXED_BYTES = 400
+"""The names, times and numbers of an event in an answer, and those of an attempt."""
+_ESCAPED_BYTES = 6
+"""The longest form of a character in JSON."""
 
 _ENDS: frozenset[End] = frozenset({"delivered", "cancelled", "expired"})
 
@@ -50,12 +54,10 @@ class Matches:
         self.events: list[Event | Record] = []
 
     def examine(self, found: Event | Record) -> None:
-        """Keep an event or record if the filter means it. Records have neither payload nor headers to count."""
-        if not matches(self._filter, found):
-            return
-        self.events.append(found)
-        if isinstance(found, Event):
-            self._bytes += len(found.payload) + sum(len(name) + len(value) for name, value in found.headers)
+        """Keep an event or record if the filter means it."""
+        if matches(self._filter, found):
+            self.events.append(found)
+            self._bytes += shown_bytes(found)
 
     def examine_row(self, space: Space, body: bytes) -> None:
         """The same for a row. A row that cannot be decoded is skipped, because the loader reports it."""
@@ -68,6 +70,27 @@ class Matches:
     @property
     def is_full(self) -> bool:
         return len(self.events) >= self._limit or self._bytes >= FOUND_BYTES_MAX
+
+
+def shown_bytes(found: Event | Record) -> int:
+    """At least the size of an event in an answer, whatever its content: no field may make a page larger than meant."""
+    texts = [found.id, found.to, found.key or "", found.reason or "", *found.tags]
+    size = _FIXED_BYTES
+    for attempt in found.attempts:
+        size += _FIXED_BYTES
+        if attempt.reason is not None:
+            texts.append(attempt.reason)
+    if isinstance(found, Event):
+        # Bytes that are not JSON are shown in base64.
+        size += len(found.payload) if found.content_type is None else len(found.payload) * 4 // 3 + 4
+        for header in found.headers:
+            texts += header
+        if found.repeat is not None:
+            size += _FIXED_BYTES + len(msgspec.json.encode(found.repeat))
+    for text in texts:
+        plain = text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
+        size += len(text) if plain else len(text) * _ESCAPED_BYTES
+    return size
 
 
 def spaces_of(filter: Filter) -> tuple[Space, ...]:

@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 
+from everbell.core.event import Repeat
+from everbell.core.retry import DELIVERED
 from everbell.core.spec import Draft
 from everbell.core.tenant import Limits, Tenant, Tenants
+from everbell.core.time import SECOND_MS
 from everbell.engine.engine import Engine
 from everbell.engine.notices import Notices
+from everbell.engine.operations import TRIALS_MAX
 from everbell.engine.quotas import Quotas
-from everbell.engine.requests import CancelMatching
+from everbell.engine.requests import CancelMatching, TryOut
 from everbell.engine.seen import Seen
 from everbell.entropy import SeededEntropy
 from everbell.errors import EverbellError, Throttled
@@ -21,6 +25,7 @@ from everbell.stores.memory.store import MemoryStore
 from everbell.stores.port import Counts, Filter
 from everbell.testing import VirtualClock, run_virtual
 from tests.scheduling import schedule_seen
+from tests.unit.engine.stage import REFUSED, Stage, play
 
 TENANTS = Tenants(
     Tenant(),
@@ -147,3 +152,67 @@ def test_the_engine_keeps_to_them(tenant: str) -> None:
             await engine.stop()
 
     run_virtual(main)
+
+
+def test_occurrences_above_the_limit_stop_to_overlap_and_none_is_lost() -> None:
+    """A receiver that hangs would otherwise gather one pending event a second, without end."""
+
+    async def scene(stage: Stage) -> None:
+        stage.receiver.answer = lambda delivery: None
+        event = await stage.schedule("e", 0, repeat=Repeat(SECOND_MS, 40, overlap="allow", misfire="all"))
+        await stage.pass_ms(60_000)
+        pending = (await stage.store.counts())["default"].pending
+        assert pending <= 12, "the limit may be exceeded a little"
+        assert "events pending" in str(await stage.ask("another"))
+        stage.receiver.answer = lambda delivery: DELIVERED
+        for name in [delivery.event.payload.decode() for delivery in stage.receiver.open]:
+            stage.receiver.settle(name)
+        await stage.pass_ms(60_000)
+        occurrences = {(got.event.origin or got.event.id, got.event.occurrence) for got in stage.receiver.got}
+        assert occurrences == {(event.id, number) for number in range(1, 41)}
+
+    limited = Tenant(limits=Limits(pending=10), in_flight=1_000, timeout_ms=1_000_000)
+    play(scene, tenants=(limited,))
+
+
+def test_occurrences_and_dead_letters_use_up_the_rate() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.schedule("e", 0, repeat=Repeat(100, 30, overlap="allow"))
+        await stage.pass_ms(3_100)
+        assert "2 events a second" in str(await stage.ask("another"))
+        await stage.pass_ms(60_000)
+        stage.receiver.answer = lambda delivery: REFUSED
+        for _ in range(2):
+            await stage.schedule("dies")
+            await stage.pass_ms(1)
+        assert "2 events a second" in str(await stage.ask("another")), "each death made another event"
+        await stage.pass_ms(60_000)
+        assert isinstance(await stage.ask("another"), Seen)
+
+    limited = Tenant(limits=Limits(rate=2), dead_letter_to="https://letters.example")
+    play(scene, tenants=(limited,))
+
+
+def test_dry_runs_use_up_the_rate_and_have_a_limit_of_their_own() -> None:
+    async def scene(stage: Stage) -> None:
+        event = await stage.schedule("e", 3_600_000)
+        await stage.pass_ms(60_000)
+        for _ in range(2):
+            await stage.engine.ask(TryOut("default", event.id))
+        with pytest.raises(Throttled, match="2 events a second"):
+            await stage.engine.ask(TryOut("default", event.id))
+        other = await stage.schedule("e", 3_600_000, tenant="free")
+        stage.receiver.answer = lambda delivery: None
+        trials = [asyncio.ensure_future(stage.engine.ask(TryOut("free", other.id))) for _ in range(TRIALS_MAX)]
+        await stage.settled()
+        assert len(stage.receiver.open) == TRIALS_MAX
+        with pytest.raises(Throttled, match="dry runs"):
+            await stage.engine.ask(TryOut("free", other.id))
+        for _ in trials:
+            stage.receiver.settle("e")
+        assert {outcome.result for outcome in await asyncio.gather(*trials)} == {"delivered"}
+        stage.receiver.answer = lambda delivery: DELIVERED
+        await stage.engine.ask(TryOut("free", other.id))
+
+    limited = Tenant(limits=Limits(rate=2))
+    play(scene, tenants=(limited, Tenant("free")))

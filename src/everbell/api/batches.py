@@ -16,7 +16,7 @@ from everbell.api.views import json_response
 from everbell.core.batch_item import BatchItem, ItemDone, ItemSpec, ItemStatus
 from everbell.core.request import Ask
 from everbell.core.simple_batch import SimpleBatch, may_be_simple
-from everbell.edge.batch_body import NotPlain, read_batch, read_plain
+from everbell.edge.batch_body import NotPlain, ReadItem, read_batch, read_plain
 from everbell.edge.bodies import check_content_type
 from everbell.edge.drafting import Edge, trace_of
 from everbell.edge.idempotency import idempotent_id, mismatch
@@ -96,7 +96,9 @@ class BatchApi(Resource, tag="many events"):
         # An idempotency key or a trace of the request gives every event an id or a trace, so none of them is plain.
         if id_prefix is None and trace is None and (plain := await self._plain(request.body, tenant)) is not None:
             return self._plain_answer(await self._ask(Schedule(tenant, plain)))
-        batch = await in_turns(read_batch(request.body, events_max), _BREATH_EVENTS)
+        batch: list[ReadItem] = await in_turns(
+            read_batch(request.body, events_max, self._edge.event_bytes_max(tenant)), _BREATH_EVENTS
+        )
         places, items, errors = await self._items(batch, tenant, trace, id_prefix)
         if any(item.mode != "create" for item in items):
             return await self._applied(tenant, len(batch), places, items, errors)

@@ -95,7 +95,7 @@ class EventsApi(Resource, tag="events"):
     )
     def schedule_event(self, request: HttpRequest, tenant: str) -> Awaitable[HttpResponse]:
         """A repeated request with the same id or `Idempotency-Key` returns the event that the first one made."""
-        spec = self._specs.read(request)
+        spec = self._specs.read(request, self._edge.event_bytes_max(tenant))
         trace = trace_of(request) if "traceparent" in request.headers else None
         if HEADER in request.headers:
             derived = idempotent_id(request)  # Also of a request with an id of its own: a malformed key is refused.
@@ -127,7 +127,7 @@ class EventsApi(Resource, tag="events"):
     async def put_event(self, request: HttpRequest, tenant: str, event_id: str) -> HttpResponse:
         """An event that has ended cannot be replaced."""
         check_id(event_id)
-        spec = self._specs.read(request)
+        spec = self._specs.read(request, self._edge.event_bytes_max(tenant))
         if spec.id not in (None, event_id):
             raise InvalidInput("differs from the id in the path; leave it out", "id")
         # A draft cannot ask for an id that Everbell made, so the draft leaves it out.
@@ -164,7 +164,7 @@ class EventsApi(Resource, tag="events"):
         """Fields that the body leaves out stay as they are; null removes an optional one."""
         check_id(event_id)
         version = version_of(request)
-        amendment = self._edge.amendment(self._changes.read(request), tenant)
+        amendment = self._edge.amendment(self._changes.read(request, self._edge.event_bytes_max(tenant)), tenant)
         return await self._answer(request, tenant, Amend(tenant, event_id, amendment, version))
 
     @Route(

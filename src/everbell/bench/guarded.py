@@ -24,6 +24,7 @@ _ROUNDS = 3
 _WARM_UP = 20
 _POLICY = """\
 bootstrap_key = "{key}"
+allow_targets = "127.0.0.0/8"
 [defaults]
 secrets = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]
 limits = {{ rate = 1000000, pending = 1000000000 }}

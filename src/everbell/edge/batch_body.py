@@ -2,22 +2,21 @@
 
 Valid events are decoded many in one call, which is several times faster than one by one. Only if that fails is each
 decoded alone, to find the invalid ones. Sixteen megabytes of `{}` would become a gigabyte of objects. So lines are
-decoded some at a time, and decoding stops when there are too many. An array has to be split as a whole, so its commas
-are counted first. All of it happens as the events are taken, so that the caller can let other tasks run in between.
+decoded some at a time, and decoding stops when there are too many. All of it happens as the events are taken, so that
+the caller can let other tasks run in between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
 
 import msgspec
-from msgspec import Raw
 
 from everbell.core.batch_item import ItemSpec
 from everbell.core.spec import PlainSpec
-from everbell.edge.bodies import Body, unreadable
+from everbell.edge.array_split import split_array
+from everbell.edge.bodies import EVENT_BYTES_MAX, Body, unreadable
 from everbell.edge.duplicate_keys import are_plain_unique, check_unique
 from everbell.errors import InvalidInput, TooLarge
 
@@ -27,8 +26,8 @@ _LINES_BYTES = 32 * 1024
 _PLAIN_BYTES = 16 * 1024
 # The number of elements of an array that are decoded at a time.
 _ELEMENTS = 100
-# An array with more commas than this many times the limit is counted before it is split.
-_SLACK = 8
+# The number of bytes after which other tasks should run.
+_TURN_BYTES = 256 * 1024
 # The number of errors of a batch that suggest what was meant. A suggestion costs more than reading the event.
 _HINTS = 20
 
@@ -36,7 +35,6 @@ _specs = Body(ItemSpec)
 _lines_of_specs = msgspec.json.Decoder(ItemSpec).decode_lines
 _lines_of_plain = msgspec.json.Decoder(PlainSpec).decode_lines
 _array_of_specs = msgspec.json.Decoder(list[ItemSpec]).decode
-_array_of_texts = msgspec.json.Decoder(list[Raw]).decode
 
 ReadItem = ItemSpec | InvalidInput
 
@@ -45,16 +43,18 @@ class NotPlain(Exception):
     """The batch has events that are invalid, or not simple."""
 
 
-def read_batch(body: bytes, events_max: int) -> Iterator[ReadItem]:
+def read_batch(body: bytes, events_max: int, event_bytes_max: int = EVENT_BYTES_MAX) -> Iterator[ReadItem | None]:
     """The events of a batch, in order, each decoded or with its error. They are decoded as they are taken.
 
-    Raises an `InvalidInput` for a batch that is empty or too large, or that cannot be read as a whole.
+    None is no event: it took a while to get here, and other tasks should run. An event with more bytes than
+    `event_bytes_max` is refused unread. Raises an `InvalidInput` for a batch that is empty or too large, or that cannot
+    be read as a whole.
     """
     is_array = body.lstrip()[:1] == b"["
     count = 0
     try:
-        for read in _read_array(body, events_max) if is_array else _read_lines(body):
-            count += 1
+        for read in _read_array(body, event_bytes_max) if is_array else _read_lines(body, event_bytes_max):
+            count += read is not None
             if count > events_max:
                 raise _too_many(events_max)
             yield read
@@ -104,13 +104,22 @@ def _is_text(body: bytes) -> bool:
         return False
 
 
-def _read_lines(body: bytes) -> Iterator[ReadItem]:
+def _read_lines(body: bytes, event_bytes_max: int) -> Iterator[ReadItem | None]:
     is_text, errors = _is_text(body), _Errors()
-    start = 0
+    if len(body) > _TURN_BYTES:
+        yield None
+    start = since = 0
     while start < len(body):
         end = _line_end(body, start + _LINES_BYTES)
-        yield from _read_some(body[start:end], is_text, errors)
+        if end - start > _LINES_BYTES + event_bytes_max:
+            yield TooLarge(f"an event has at most {event_bytes_max} bytes; send a smaller payload")
+        else:
+            yield from _read_some(body[start:end], is_text, errors)
+        since += end - start
         start = end
+        if since >= _TURN_BYTES:
+            since = 0
+            yield None
 
 
 def _line_end(body: bytes, near: int, back: int = _LINES_BYTES) -> int:
@@ -138,23 +147,32 @@ def _check_unique(specs: Sequence[ItemSpec], texts: Sequence[bytes]) -> None:
         check_unique(text, spec.payload)
 
 
-def _read_array(body: bytes, events_max: int) -> Iterator[ReadItem]:
-    if body.count(b",") > events_max * _SLACK:
-        _count_elements(body, events_max)
-    texts = _array_of_texts(body)
-    if len(texts) > events_max:
-        raise _too_many(events_max)
+def _read_array(body: bytes, event_bytes_max: int) -> Iterator[ReadItem | None]:
     is_text, errors = _is_text(body), _Errors()
-    for start in range(0, len(texts), _ELEMENTS):
-        some = texts[start : start + _ELEMENTS]
-        if is_text:
-            with suppress(msgspec.ValidationError, InvalidInput):
-                parts = list(map(bytes, some))
-                specs = _array_of_specs(b"[%b]" % b",".join(parts))
-                _check_unique(specs, parts)
-                yield from specs
-                continue
-        yield from (errors.parse(bytes(text)) for text in some)
+    if len(body) > _TURN_BYTES:
+        yield None
+    some: list[bytes] = []
+    size = since = 0
+    for text in split_array(body, event_bytes_max):
+        some.append(text)
+        size += len(text)
+        if len(some) >= _ELEMENTS or size >= _LINES_BYTES:
+            yield from _read_elements(some, is_text, errors)
+            since += size
+            some, size = [], 0
+            if since >= _TURN_BYTES:
+                since = 0
+                yield None
+    yield from _read_elements(some, is_text, errors)
+
+
+def _read_elements(texts: list[bytes], is_text: bool, errors: _Errors) -> Iterable[ReadItem]:
+    if is_text:
+        with suppress(msgspec.DecodeError, RecursionError, InvalidInput):
+            specs = _array_of_specs(b"[%b]" % b",".join(texts))
+            _check_unique(specs, texts)
+            return specs
+    return (errors.parse(text) for text in texts)
 
 
 class _Errors:
@@ -169,27 +187,6 @@ class _Errors:
         except InvalidInput as error:
             self._hints_left -= 1
             return error.as_value()
-
-
-class _Element:
-    """An element of an array. Only the number of elements is used."""
-
-
-def _count_elements(body: bytes, events_max: int) -> None:
-    """Raise `TooLarge` if an array has too many elements. Only one element is in memory at a time."""
-    count = 0
-
-    def counted(_: type, element: Any) -> Any:
-        nonlocal count
-        count += 1
-        if count > events_max:
-            raise _too_many(events_max)
-        return _ELEMENT
-
-    msgspec.json.decode(body, type=list[_Element], dec_hook=counted)
-
-
-_ELEMENT = _Element()
 
 
 def _too_many(events_max: int) -> TooLarge:

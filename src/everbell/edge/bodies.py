@@ -11,13 +11,20 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from everbell.core.tenant import Limits
 from everbell.edge.decode_errors import complaint
 from everbell.edge.duplicate_keys import check_unique
-from everbell.errors import InvalidInput, MalformedInput
+from everbell.errors import InvalidInput, MalformedInput, TooLarge
 from everbell.http.message import HttpRequest
 from everbell.http.problem import WrongMediaType
 
 T = TypeVar("T")
+
+REST_BYTES_MAX = 256 * 1024
+"""The size of an event without its payload."""
+
+_OTHER_BYTES_MAX = 2 * 1024 * 1024
+"""The size of bodies that are no events: some list thousands of ids."""
 
 TOO_DEEP = "the JSON is nested too deeply"
 
@@ -29,6 +36,15 @@ _VERSION = re.compile(r'"([1-9][0-9]{0,17})"', re.ASCII)
 ANY_VERSION = "*"
 
 
+def event_bytes_max(limits: Limits) -> int:
+    """The size of the JSON of an event beyond which it cannot be valid. A payload may be in base64."""
+    return REST_BYTES_MAX + limits.payload_bytes * 4 // 3
+
+
+EVENT_BYTES_MAX = event_bytes_max(Limits())
+"""The same for tenants with default limits."""
+
+
 class Body(Generic[T]):
     """Reads JSON bodies of one type."""
 
@@ -38,9 +54,11 @@ class Body(Generic[T]):
         self._type = expected
         self._decode = msgspec.json.Decoder(expected).decode
 
-    def read(self, request: HttpRequest) -> T:
-        """The body of the request."""
+    def read(self, request: HttpRequest, bytes_max: int = _OTHER_BYTES_MAX) -> T:
+        """The body of the request. A larger one is refused unread: decoding keeps all other tasks waiting."""
         check_content_type(request)
+        if len(request.body) > bytes_max:
+            raise TooLarge(f"the body has more than {bytes_max} bytes")
         return self.parse(request.body)
 
     def parse(self, text: bytes, *, hints: bool = True) -> T:

@@ -22,6 +22,7 @@ from everbell.core.simple_batch import SimpleBatch, add_simple
 from everbell.core.spec import ChangeSpec, Draft, EventSpec, PlainSpec, amendment_of, check_name, draft
 from everbell.core.target import group_of
 from everbell.core.tenant import Tenant, Tenants
+from everbell.edge.bodies import event_bytes_max
 from everbell.errors import InvalidInput
 from everbell.http.message import HttpRequest
 
@@ -51,6 +52,10 @@ class Edge:
     def hides_payloads(self, tenant: str) -> bool:
         """Whether answers about events leave their payloads and headers out."""
         return self.policy_of_known(tenant).payloads == "hidden"
+
+    def event_bytes_max(self, tenant: str) -> int:
+        """The size of the JSON of an event beyond which it cannot be valid."""
+        return event_bytes_max(self.policy_of_known(tenant).limits)
 
     def new_draft(self, spec: EventSpec, tenant: str, trace: str | None = None) -> Draft:
         """The draft of one new event, with the id that the tenant's `identity` says."""

@@ -18,7 +18,7 @@ from msgspec import Raw, Struct
 from everbell.core.spec import PlainSpec
 from everbell.errors import InvalidInput, MalformedInput, TooLarge
 
-# Both bounds matter: the look takes time in proportion to the text, whatever is in it.
+# Both bounds matter: with them, the look takes time in proportion to the text.
 _KEY = re.compile(rb'"([A-Za-z0-9_-]{1,64})"[ \t\r\n]*:')
 # The bytes of a simple event besides its values, as short as possible.
 _LEAST_BYTES = len('{"at":""}\n')

@@ -26,7 +26,7 @@ from everbell.clock import Clock
 from everbell.core.batch_item import BatchItem, ItemSpec
 from everbell.core.tenant import Tenant, check_tenant_name
 from everbell.edge.batch_body import ReadItem, read_batch
-from everbell.edge.bodies import Body
+from everbell.edge.bodies import Body, event_bytes_max
 from everbell.edge.drafting import Edge, is_trace
 from everbell.edge.turns import in_turns
 from everbell.errors import EverbellError, InvalidInput, TooLarge
@@ -128,9 +128,12 @@ class RecordReader:
             policy, now = self._edge.policy(tenant), self._now()
             now = min(record.timestamp_at, now) or now
             if value[:1] == b"[" or value.lstrip()[:1] == b"[":
-                batch = await in_turns(read_batch(value, policy.limits.batch_events), _PER_TURN)
+                read = read_batch(value, policy.limits.batch_events, event_bytes_max(policy.limits))
+                batch: list[ReadItem] = await in_turns(read, _PER_TURN)
                 first_id = event_id or f"kafka:{record.topic}:{record.partition}:{record.offset}"
                 return await self._read_array(record, batch, policy, f"{first_id}:", trace, now)
+            if len(value) > event_bytes_max(policy.limits):
+                raise TooLarge(f"the record has more than {event_bytes_max(policy.limits)} bytes, and is one event")
             spec = _parse(value)
             if event_id is not None and spec.id not in (None, event_id):
                 raise InvalidInput(f"differs from the header {ID_HEADER}; leave one of them out", "id")

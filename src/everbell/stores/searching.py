@@ -32,8 +32,8 @@ EXAMINED_MAX = 20_000
 """How many rows one call of `find` examines; then it returns the matches so far, and a cursor."""
 
 FOUND_BYTES_MAX = 4 * 1024 * 1024
-"""How many bytes of events one call of `find` returns, plus at most one event. Each process that a page passes on its way
-to the client holds the whole page in memory."""
+"""How many bytes of events one call of `find` returns, plus at most one event. Each process that a page passes on its
+way to the client holds the whole page in memory."""
 _FIXED_BYTES = 400
 """The names, times and numbers of an event in an answer, and those of an attempt."""
 _ESCAPED_BYTES = 6

@@ -18,7 +18,7 @@ from everbell.core.batch_item import ItemSpec
 from everbell.core.request import Handlers
 from everbell.core.tenant import Tenants
 from everbell.edge import batch_body, decode_errors
-from everbell.edge.batch_body import NotPlain, read_batch, read_plain
+from everbell.edge.batch_body import NotPlain, ReadItem, read_batch, read_plain
 from everbell.edge.drafting import Edge
 from everbell.edge.turns import in_turns
 from everbell.engine.requests import Schedule
@@ -33,6 +33,11 @@ TASKS = "/v1/tenants/tasks/events"
 GOOD = msgspec.json.encode(SOON)
 LINES = "application/x-ndjson"
 BOMB = b'{"in": 1, "to": "queue:a", "payload": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"
+
+
+def read_all(body: bytes, events_max: int) -> list[ReadItem]:
+    """All events of a batch. The places where other tasks should run are left out."""
+    return [item for item in read_batch(body, events_max) if item is not None]
 
 
 def named(*names: str) -> list[dict[str, Any]]:
@@ -195,7 +200,7 @@ def test_blank_lines_are_not_too_many() -> None:
 def test_lines_are_read_in_order_wherever_they_are_cut(size: int) -> None:
     texts = [msgspec.json.encode({**SOON, "id": f"e{number}", "payload": "x" * size}) for number in range(12)]
     texts[5] = b"{"
-    read = list(read_batch(b"\n".join(texts), 20))
+    read = read_all(b"\n".join(texts), 20)
     assert [one.id if isinstance(one, ItemSpec) else None for one in read] == [
         None if number == 5 else f"e{number}" for number in range(12)
     ]
@@ -206,7 +211,7 @@ def test_plain_lines_are_read_as_all_others(size: int) -> None:
     texts = [
         msgspec.json.encode({"at": f"2030-01-01T00:00:{number:02}Z", "payload": "x" * size}) for number in range(12)
     ]
-    pieces, read = list(read_plain(b"\n".join(texts))), read_batch(b"\n".join(texts), 12)
+    pieces, read = list(read_plain(b"\n".join(texts))), iter(read_all(b"\n".join(texts), 12))
     assert b"".join(piece for piece, _ in pieces) == b"\n".join(texts)
     assert [(one.at, one.payload) for _, specs in pieces for one in specs] == [
         (one.at, one.payload) for one in read if isinstance(one, ItemSpec)
@@ -262,7 +267,7 @@ def test_a_flood_is_refused_before_it_takes_memory(start: bytes, element: bytes,
     tracemalloc.start()
     try:
         with suppress(TooLarge):
-            assert len(list(read_batch(body, 2_000))) == 1
+            assert len(read_all(body, 2_000)) == 1
         assert tracemalloc.get_traced_memory()[1] < 3 * len(body)
     finally:
         tracemalloc.stop()
@@ -375,7 +380,7 @@ def test_an_unknown_outcome_of_one_event_is_that_of_the_batch() -> None:
 
 
 def test_reading_returns_each_event_or_its_error() -> None:
-    read = list(read_batch(lines(SOON, b"{", {"a": 1}), 10))
+    read = read_all(lines(SOON, b"{", {"a": 1}), 10)
     assert [isinstance(one, ItemSpec) for one in read] == [True, False, False]
     assert all(isinstance(one, InvalidInput) for one in read[1:])
 
@@ -403,14 +408,17 @@ def test_invalid_events_cost_no_more_than_valid_ones(in_array: bool, monkeypatch
 
 
 @pytest.mark.parametrize("element", [b'{"a":1}', b"[" * 50 + b"]" * 50])
-def test_the_limit_holds_before_the_elements_of_an_array_are_decoded(
-    element: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_element_of_an_array_beyond_the_limit_is_decoded(element: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[bytes] = []
-    monkeypatch.setattr(batch_body, "_specs", SimpleNamespace(parse=lambda text, hints: parsed.append(text)))
+
+    def parse(text: bytes, hints: bool) -> InvalidInput:
+        parsed.append(text)
+        return InvalidInput("no")
+
+    monkeypatch.setattr(batch_body, "_specs", SimpleNamespace(parse=parse))
     with pytest.raises(TooLarge):
-        list(read_batch(b"[" + b",".join([element] * 150_000) + b"]", 20_000))
-    assert not parsed
+        read_all(b"[" + b",".join([element] * 150_000) + b"]", 20_000)
+    assert len(parsed) <= 20_001
 
 
 def test_an_answer_names_the_first_errors_and_counts_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -431,7 +439,7 @@ def test_other_tasks_run_while_costly_events_are_checked() -> None:
         nested = {**SOON, "payload": [[[]] * 40_000]}
         cron = {**SOON, "repeat": {"cron": "1 2 * 3 SUNL", "tz": "Europe/Berlin"}}
         for event, turns_min in ((nested, 5), (cron, 3)):
-            read = list(read_batch(msgspec.json.encode([event] * 20), 20))
+            read = read_all(msgspec.json.encode([event] * 20), 20)
             _, turns = await turns_beside(api._items(read, "shop", None, None))
             assert turns >= turns_min
 
@@ -497,5 +505,38 @@ def test_the_identity_of_a_tenant_may_be_key_time_and_id() -> None:
         assert (answer.json["ids"][0], answer.json["statuses"]) == (name, ["cancelled", "created"])
         refused = await caller.call("POST", TASKS, {"to": "queue:a", "in": 1, "id": "retry"})
         assert (refused.status, refused.json["field"]) == (422, "id")
+
+    called(test)
+
+
+BIG = {**SOON, "payload": [1] * 20_000}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\n" * 4_000_000,
+        msgspec.json.encode([BIG] * 100),
+        lines(*[BIG] * 100),
+        "\n".join(['{"a":"\u00e9"}'] * 300_000).encode(),
+    ],
+    ids=["blank lines", "an array of large events", "lines of large events", "invalid lines"],
+)
+def test_other_tasks_run_while_a_large_body_is_read(body: bytes) -> None:
+    async def read() -> None:
+        with suppress(InvalidInput):
+            await in_turns(read_batch(body, 20_000), 50)
+
+    _, turns = asyncio.run(turns_beside(read()))
+    assert turns >= 10
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
+def test_an_event_that_is_far_too_large_is_refused_unread(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(caller: Caller) -> None:
+        monkeypatch.setattr("everbell.edge.bodies.Body.parse", None)
+        path = EVENTS if method == "POST" else f"{EVENTS}/e"
+        answer = await caller.call(method, path, b'{"payload":[' + b"1," * 400_000 + b"1]}")
+        assert answer.status == 413
 
     called(test)

@@ -60,7 +60,7 @@ class Tracing:
                 span.set_attribute("everbell.result", type(result).__name__)
                 span.set_status(StatusCode.ERROR, str(result))
             else:
-                span.set_attribute("everbell.id", result.id)
+                span.set_attribute("everbell.id", result if isinstance(result, str) else result.id)
                 span.set_attribute("everbell.result", "scheduled")
             span.end()
 

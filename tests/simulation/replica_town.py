@@ -12,14 +12,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from everbell.channels.port import Delivery
+from everbell.channels.port import Channel, Delivery
 from everbell.core.replicas.placement import Roster
 from everbell.core.replication import Replication
 from everbell.core.request import Handlers, Request
 from everbell.core.retry import DELIVERED, Outcome
 from everbell.core.spec import Draft
 from everbell.core.tenant import Tenant, Tenants
-from everbell.engine.requests import Get, Schedule
+from everbell.engine.forecast import Forecast
+from everbell.engine.requests import CountEvents, Find, Get, GetForecast, Schedule
 from everbell.engine.seen import DraftResult, Seen
 from everbell.engine.settings import EngineSettings
 from everbell.entropy import SeededEntropy
@@ -27,6 +28,7 @@ from everbell.errors import NotFound, NotOwner, OutcomeUnknown
 from everbell.links.packing import answer_packed, pack_request, unpack_answer
 from everbell.replicas.service import Replicas
 from everbell.testing.virtual import VirtualClock, VirtualLoop
+from everbell.tracing import Tracing
 
 A = TypeVar("A")
 
@@ -185,6 +187,9 @@ class Town:
         self.network = TownNetwork(self.dice)
         self.answer: Callable[[Rang], tuple[Outcome, float]] = lambda rang: (DELIVERED, 0.005)
         self.channels: dict[str, TownChannel] = {}
+        self.more_channels: dict[str, Channel] = {}
+        """Channels of all nodes beside that of the receiver."""
+        self.tracing: Tracing | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._starts = 0
 
@@ -215,12 +220,18 @@ class Town:
         channel = self.channels[name] = TownChannel(self, name)
         channel.clock = clock
 
-        def stored(request: Request[A], /) -> Awaitable[A]:
+        async def stored(request: Request[Any], /) -> Any:
+            if isinstance(request, Find):
+                return [], None
+            if isinstance(request, CountEvents):
+                return {}
+            if isinstance(request, GetForecast):
+                return Forecast(self.clock.now(), request.per_ms, [0] * request.count, 0, None)
             raise NotFound("there is no store")
 
         replicas = await Replicas.start(
             members,
-            {"https": channel, "http": channel},
+            {"https": channel, "http": channel, **self.more_channels},
             Tenants(self.tenant),
             clock,
             SeededEntropy(self.seed * 1_000 + self._starts),
@@ -228,6 +239,7 @@ class Town:
             cap_bytes,
             stored,
             lambda broken: None,
+            self.tracing,
             has_store=False,
         )
         node = TownNode(name, members, clock, replicas, Handlers(*replicas.peer_handlers))

@@ -13,6 +13,7 @@ import pytest
 from everbell.cluster.cluster import Cluster
 from everbell.cluster.settings import ClusterSettings
 from everbell.core.access import EVERY_TENANT, key_of
+from everbell.core.cluster.view import ReplicasView
 from everbell.core.health import DiskHealth
 from everbell.core.process_report import ProcessReport
 from everbell.core.tenant import Tenants
@@ -24,6 +25,7 @@ from everbell.logs.memory import SharedLog
 from everbell.node.metrics import render, render_disk
 from everbell.node.node import BROKEN_EXIT, CORRUPT_EXIT, HALTED_EXIT
 from everbell.node.process_reports import ProcessReports
+from everbell.node.replica_metrics import render_replicas
 from everbell.node.settings import SETTINGS, load
 from everbell.stores.memory.store import MemoryStore
 from everbell.testing import VirtualClock, run_virtual
@@ -41,7 +43,9 @@ def metrics() -> set[str]:
         entropy = SeededEntropy(1)
         engine = await Engine.start(MemoryStore(4), {}, Tenants(), clock, entropy, epochs={})
         cluster = await Cluster.start(SharedLog().handle(), engine, clock, entropy, ClusterSettings(), print)
-        text = render(engine, cluster, [*render_kafka(Readers()), *render_disk(DiskHealth(True, 1, 1)), *PROCESSES])
+        replicas = ReplicasView(0, {}, {}, 0, 0, 0, 0, 0, 0, 0, 0, 0, ())
+        more = [*render_replicas(replicas), *PROCESSES]
+        text = render(engine, cluster, [*render_kafka(Readers()), *render_disk(DiskHealth(True, 1, 1)), *more])
         await cluster.stop(1)
         return text
 

@@ -90,8 +90,8 @@ def _sample_view(sample: Sample) -> SampleView:
         end.waiting,
         end.in_flight,
         end.oldest_ms,
-        end.pending,
-        end.dead,
+        end.pending + end.held_pending,
+        end.dead + end.held_dead,
         at=instant(sample.at),
         scheduled=counts[SCHEDULED],
         started=sum(late),
@@ -107,4 +107,5 @@ def _sample_view(sample: Sample) -> SampleView:
 
 
 def _standing(gauges: Gauges) -> StandingView:
-    return StandingView(gauges.waiting, gauges.in_flight, gauges.oldest_ms, gauges.pending, gauges.dead)
+    pending, dead = gauges.pending + gauges.held_pending, gauges.dead + gauges.held_dead
+    return StandingView(gauges.waiting, gauges.in_flight, gauges.oldest_ms, pending, dead)

@@ -67,15 +67,16 @@ class ChangedView(Struct, frozen=True):
     version: Version
 
 
-class HoldersView(Struct, frozen=True):
-    """The nodes that hold an event in memory, in this form. The first one delivers it, then the next in line."""
+class HoldersView(Struct, frozen=True, omit_defaults=True):
+    """The nodes that hold an event in memory, in this form."""
 
     count: Annotated[int, Meta(description="how many nodes shall hold it")]
-    held_by: tuple[str, ...]
+    held_by: Annotated[tuple[str, ...], Meta(description="in the order of their turns, when one event is read")]
     unreached: Annotated[
         tuple[str, ...],
         Meta(description="nodes that may hold it in an earlier form: no answer came, or they left with their copies"),
     ] = ()
+    next: Annotated[str, Meta(description="the node that attempts it next, if it is alive")] | None = None
 
 
 class EventView(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -291,7 +292,10 @@ def _attempt_view(attempt: Attempt) -> AttemptView:
 
 
 def _holders_view(seen: Seen) -> HoldersView | None:
-    return HoldersView(seen.replicas, seen.holders, seen.unreached) if seen.replicas else None
+    if not seen.replicas:
+        return None
+    is_waiting = seen.status in ("scheduled", "retrying") and seen.holders
+    return HoldersView(seen.replicas, seen.holders, seen.unreached, seen.holders[0] if is_waiting else None)
 
 
 def _instant_or_none(at: int | None) -> str | None:

@@ -143,7 +143,8 @@ def _holders(event: EventView) -> list[tuple[str, str]]:
     if event.replicas is None:
         return []
     held_by = ", ".join(event.replicas["held_by"])
-    return [("replicas", harmless(f"{event.replicas['count']} nodes; held by {held_by}"))]
+    line = f"; {event.replicas['next']} is next in line" if event.replicas.get("next") else ""
+    return [("replicas", harmless(f"{event.replicas['count']} nodes; held by {held_by}{line}"))]
 
 
 def _status(event: EventView, now: int) -> str:

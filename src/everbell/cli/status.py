@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -11,7 +11,7 @@ from everbell.cli.options import add_server_options, open_client
 from everbell.cli.parser import FAILED, OK, argument, command
 from everbell.cli.printing import print_json
 from everbell.cli.terminal import Paint, Table, harmless
-from everbell.core.cluster.view import ClusterView, MemberView
+from everbell.core.cluster.view import ClusterView, MemberView, ReplicasView
 from everbell.core.health import Health
 
 _STATUS_NOTES = """\
@@ -119,6 +119,8 @@ def print_cluster(view: ClusterView, paint: Paint, *, partitions: bool = False) 
     """The whole state of the cluster, for people."""
     print_heading(view, paint)
     print_members(view, paint)
+    if view.replicas is not None:
+        print_replicas(view.replicas, paint)
     if view.pauses:
         print(f"{view.pauses} paused: tenants, keys, targets or queues; see everbell tenants list, everbell pauses")
     for stand_in in view.stand_ins:
@@ -179,6 +181,32 @@ def print_heading(view: ClusterView, paint: Paint) -> None:
 
 def print_members(view: ClusterView, paint: Paint) -> None:
     Table(MEMBER_HEADINGS, paint).print([member_row(member) for member in view.members])
+
+
+def print_replicas(replicas: ReplicasView, paint: Paint) -> None:
+    """The events of replicas that the asked node holds, for people."""
+    held, used = f"{replicas.held:,} held", f"{replicas.held_bytes / 1e6:,.1f} of {replicas.cap_bytes / 1e6:,.1f} MB"
+    figures = f"{held}{_by_rank(replicas.held_by_rank)}, {used}, {replicas.tombstones:,} tombstones"
+    print(f"{paint('replicas', 'dim')} {figures}")
+    print(
+        f"  attempts {sum(replicas.started_by_rank.values()):,}{_by_rank(replicas.started_by_rank)},"
+        f" {replicas.duplicates:,} duplicates; {_resync(replicas)}"
+    )
+    if replicas.forgotten_early:
+        print(paint(f"  {replicas.forgotten_early:,} ends were forgotten early: their events may come back", "red"))
+
+
+def _by_rank(counts: Mapping[int, int]) -> str:
+    """The counts of the ranks: how many replicas come before this node."""
+    return f" (by rank: {', '.join(f'{rank}: {count:,}' for rank, count in counts.items())})" if counts else ""
+
+
+def _resync(replicas: ReplicasView) -> str:
+    if replicas.resync_left or replicas.resync_ms:
+        return f"resync for {replicas.resync_ms / 1_000:,.1f} s, {replicas.resync_left:,} left"
+    if replicas.behind:
+        return f"behind: {harmless(', '.join(replicas.behind), 60)}"
+    return "in step with the other nodes" if replicas.settled and replicas.refilled else "a resync is due"
 
 
 def member_row(member: MemberView) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 from everbell.cli.options import add_server_options, duration_s, open_client, positive
 from everbell.cli.parser import OK, argument, command
 from everbell.cli.printing import print_json
-from everbell.cli.status import print_heading, print_transitions
+from everbell.cli.status import print_heading, print_replicas, print_transitions
 from everbell.cli.terminal import Paint, Table, harmless
 from everbell.client.blocking import Client
 from everbell.client.samples import Samples, read_samples
@@ -28,7 +28,7 @@ examples:
   everbell top --count 1 --json                  once, for a program
 
 Every node of the cluster is asked for its own numbers; one that does not answer is shown with dashes, and with null in
-JSON. PARTS counts the partitions that a node owns, FLIGHT its attempts in flight."""
+JSON. PARTS counts the partitions that a node owns, FLIGHT its attempts in flight, HELD its events of replicas."""
 
 # Short words: a row fits into 80 columns.
 _HEADINGS = ("NODE", "STATE", "PARTS", "IN/s", "OUT/s", "RETRY/s", "FLIGHT", "p50 LATE", "p99 LATE", "LEASE")
@@ -94,6 +94,8 @@ class _Load:
     late_p50_s: float | None = None
     late_p99_s: float | None = None
     lease_s: float | None = None
+    replicas_held: float | None = None
+    """The events of replicas that it holds; None if it holds none."""
 
 
 def _show(
@@ -111,7 +113,12 @@ def _show(
     paint = Paint()
     print_heading(view, paint)
     print()
-    Table(_HEADINGS, paint).print([_row(*each) for each in loads])
+    # Most clusters hold no events of replicas.
+    holds = any(load.replicas_held is not None for _, load in loads)
+    headings = (*_HEADINGS, "HELD") if holds else _HEADINGS
+    Table(headings, paint).print([_row(*each)[: len(headings)] for each in loads])
+    if view.replicas is not None:
+        print_replicas(view.replicas, paint)
     print()
     print_transitions(view, paint, 8)
     sys.stdout.flush()
@@ -137,6 +144,7 @@ def _load(before: tuple[int, Samples] | None, now: tuple[int, Samples] | None) -
         late.quantile(0.5),
         late.quantile(0.99),
         samples.value("everbell_cluster_lease_left_seconds"),
+        samples.total("everbell_replicas_held_events"),
     )
 
 
@@ -165,4 +173,5 @@ def _row(member: MemberView, load: _Load) -> tuple[str, ...]:
         lateness(load.late_p50_s),
         lateness(load.late_p99_s),
         "-" if load.lease_s is None else f"{load.lease_s:.1f} s",
+        number(load.replicas_held),
     )

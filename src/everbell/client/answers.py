@@ -193,7 +193,8 @@ class EventView(Answered, frozen=True, kw_only=True):
     why: Why | None = None
     """Of one event that was read by its id: why it has not been delivered yet."""
     replicas: Mapping[str, Any] | None = None
-    """Of an event with durability replicas: how many nodes shall hold it, and which nodes do (`held_by`)."""
+    """Of an event with durability replicas: how many nodes shall hold it (`count`), which nodes do (`held_by`), and
+    which of them is next in line (`next`)."""
     produced_at: datetime | None = None
     """The timestamp of the Kafka record that it came in."""
 

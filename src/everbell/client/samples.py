@@ -32,6 +32,11 @@ class Samples:
     def value(self, name: str) -> float:
         return self._values.get(name, 0.0)
 
+    def total(self, name: str) -> float | None:
+        """The sum over all labels; None if there is no such metric."""
+        values = [value for key, value in self._values.items() if key.partition("{")[0] == name]
+        return sum(values) if values else None
+
     def since(self, before: Samples | None, name: str) -> Histogram:
         """The histogram of the observations since an earlier time, over all other labels."""
         counts: defaultdict[float, float] = defaultdict(float)

@@ -38,6 +38,7 @@ from everbell.engine.requests import LookAtCluster, OrderCluster, Played
 from everbell.entropy import Entropy
 from everbell.errors import EverbellError
 from everbell.logs.port import Log
+from everbell.replicas.node_views import NodeViews
 from everbell.replicas.service import Replicas
 
 A = TypeVar("A")
@@ -138,10 +139,11 @@ class Cluster:
             members = ClusterMembers(settings.name, lambda: node, peers, lambda: answers.ask)
             replicas = await hold(members, stored)
         # Other nodes ask this engine alone: a request that was passed on once is never passed on again.
+        own: Ask = engine.ask if replicas is None else NodeViews(replicas.holder, engine.ask).ask
         answers = Handlers(
             Played.by(lambda request: has_played(node, request)),
             *(() if replicas is None else replicas.peer_handlers),
-            otherwise=engine.ask,
+            otherwise=own,
         )
         if meeting is not None:
             listener = socket.create_server((meeting.host, meeting.port), family=_family(meeting.host))
@@ -155,7 +157,7 @@ class Cluster:
             addresses = (meeting.advertise or _address(listener), http_url)
         also = () if replicas is None else (replicas.engine,)
         node = await ClusterNode.start(log, engine, clock, entropy, settings, addresses, on_halt, peers.keep_only, also)
-        router = Router(node, engine, peers, clock)
+        router = Router(node, engine, peers, clock, own)
         if server is not None:
             # Only now that there is a node: peers may call this address because of an earlier incarnation.
             await server.start_serving()

@@ -47,11 +47,15 @@ A = TypeVar("A")
 class Router:
     """Answers for the whole cluster."""
 
-    def __init__(self, node: ClusterNode, engine: Engine, peers: Peers, clock: Clock) -> None:
+    def __init__(
+        self, node: ClusterNode, engine: Engine, peers: Peers, clock: Clock, about_node: Ask | None = None
+    ) -> None:
+        """`about_node` answers the requests to every node; by default the engine does."""
         self.forwarded = 0
         """The number of requests about events that other nodes were asked."""
         self._node = node
         self._engine = engine
+        self._about_node = about_node or engine.ask
         self._peers = peers
         self._turn = 0
         self._spreading = Spreading()
@@ -207,7 +211,7 @@ class Router:
 
     async def _everywhere(self, request: EveryNode[A]) -> A:
         others = [member for name, member in self._node.value.members.items() if name != self._node.me]
-        answers = await asyncio.gather(self._engine.ask(request), *(self._ask_one(each, request) for each in others))
+        answers = await asyncio.gather(self._about_node(request), *(self._ask_one(each, request) for each in others))
         unheard = [member.name for member, answer in zip(others, answers[1:], strict=True) if answer is None]
         return request.merged([answer for answer in answers if answer is not None], sorted(unheard))
 

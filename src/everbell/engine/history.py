@@ -40,6 +40,9 @@ class Gauges(Struct, frozen=True, array_like=True, gc=False):
     pending: int = 0
     """The number of events in the store that are neither finished nor dead."""
     dead: int = 0
+    held_pending: int = 0
+    """The same of events that replicas hold, each counted by about one node."""
+    held_dead: int = 0
 
     def plus(self, other: Gauges) -> Gauges:
         """The gauges of two nodes. Both count the same store, where their counts may be of different moments."""
@@ -49,7 +52,14 @@ class Gauges(Struct, frozen=True, array_like=True, gc=False):
             max(self.oldest_ms, other.oldest_ms),
             max(self.pending, other.pending),
             max(self.dead, other.dead),
+            self.held_pending + other.held_pending,
+            self.held_dead + other.held_dead,
         )
+
+    def as_held(self, share: float) -> Gauges:
+        """The gauges of an engine of replicas, of which this share of the events is counted here."""
+        held = (round(self.pending * share), round(self.dead * share))
+        return Gauges(self.waiting, self.in_flight, self.oldest_ms, 0, 0, *held)
 
 
 class Sample(Struct, frozen=True, array_like=True, gc=False):

@@ -163,7 +163,7 @@ class Intake:
         return letter_of(dead, to, made_id, self._sequence, now)
 
     def adopt(self, events: Sequence[Event]) -> asyncio.Future[list[Event | Taken | EverbellError]]:
-        """Store events that another node made, each at a place of its own here. Raises `NotOwner`."""
+        """Store events that another node made and counted, each at a place of its own here. Raises `NotOwner`."""
         placed = []
         for event in events:
             self._sequence += 1
@@ -174,7 +174,7 @@ class Intake:
             placed.append(
                 replace(event, tenant=tenant, to=to, run_at=run_at, partition=partition, sequence=self._sequence)
             )
-        return self._store(placed)
+        return self._store(placed, is_counted=True)
 
     def _partition_of(self, tenant: str, draft: Draft, sequence: int) -> int:
         if draft.key is not None:
@@ -244,12 +244,12 @@ class Intake:
         return results
 
     def _store(
-        self, events: list[Event], reused: Collection[str] = ()
+        self, events: list[Event], reused: Collection[str] = (), *, is_counted: bool = False
     ) -> asyncio.Future[list[Event | Taken | EverbellError]]:
         future: asyncio.Future[list[Event | Taken | EverbellError]] = asyncio.get_running_loop().create_future()
 
         def stored(refused: Mapping[int, Refusal] | StoreError) -> None:
-            results = self._arrived(events, refused)
+            results = self._arrived(events, refused, is_counted=is_counted)
             if not future.done():
                 future.set_result(results)
 
@@ -262,11 +262,11 @@ class Intake:
         return future
 
     def _arrived(
-        self, events: list[Event], refused: Mapping[int, Refusal] | StoreError
+        self, events: list[Event], refused: Mapping[int, Refusal] | StoreError, *, is_counted: bool
     ) -> list[Event | Taken | EverbellError]:
         if isinstance(refused, StoreError):
             return [refused] * len(events)
-        if len(events) > len(refused):
+        if len(events) > len(refused) and not is_counted:
             self._meter.count_scheduled(events[0].tenant, len(events) - len(refused))
         if not refused:
             self._memory.arrive_all(events)

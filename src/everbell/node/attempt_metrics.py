@@ -7,6 +7,7 @@ one series, with an empty queue, and so do the tenants that have no tally of the
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from heapq import nlargest
 
 from everbell.core.exposition import histogram, metric, of_queues
@@ -18,9 +19,9 @@ QUEUES_MAX = 50
 TENANTS_MAX = 50
 
 
-def render_attempts(engine: Engine) -> list[str]:
-    """The histograms of lateness and duration, and the gauges of queues."""
-    rows = _rows(engine)
+def render_attempts(engines: Sequence[Engine]) -> list[str]:
+    """The histograms of lateness and duration, and the gauges of queues, of all engines of a node."""
+    rows = _rows(engines)
     bounds_s = [bound_ms / 1_000 for bound_ms in BOUNDS_MS]
     lines: list[str] = []
     for name, help, first, end, sum_ms in (
@@ -29,12 +30,12 @@ def render_attempts(engine: Engine) -> list[str]:
     ):
         samples = {queue: (row[first:end], row[sum_ms] / 1_000) for queue, row in rows.items()}
         lines += histogram(f"everbell_{name}_seconds", help, bounds_s, samples)
-    return lines + _of_queues(engine)
+    return lines + _of_queues(engines)
 
 
-def _rows(engine: Engine) -> dict[tuple[str, str], list[int]]:
+def _rows(engines: Sequence[Engine]) -> dict[tuple[str, str], list[int]]:
     """The counters of the busiest tenants and queues, and of the rest of each."""
-    tallies = list(engine.meter.tallies.items())
+    tallies = [each for engine in engines for each in engine.meter.tallies.items()]
     own = [(tenant, group, tally) for tenant, group, tally in tallies if group.startswith(QUEUE)]
     busiest = nlargest(QUEUES_MAX, own, key=lambda each: sum(each[2].counts[DURATIONS:]))
     queues = {(tenant, group) for tenant, group, _ in busiest}
@@ -51,22 +52,23 @@ def _rows(engine: Engine) -> dict[tuple[str, str], list[int]]:
     return dict(sorted(rows.items()))
 
 
-def _of_queues(engine: Engine) -> list[str]:
-    observer = engine.observer
-    waiting: dict[tuple[str, str], float] = {}
-    oldest: dict[tuple[str, str], float] = {}
-    flows = [flow for flow in engine.memory.flows.all() if flow.group.startswith(QUEUE)]
-    for flow in flows:
-        queue = (flow.tenant.name, flow.group.removeprefix(QUEUE))
-        waiting[queue], oldest_ms = observer.waiting_of(flow)
-        oldest[queue] = (oldest_ms or 0) / 1_000
+def _of_queues(engines: Sequence[Engine]) -> list[str]:
+    waiting: defaultdict[tuple[str, str], float] = defaultdict(float)
+    oldest: defaultdict[tuple[str, str], float] = defaultdict(float)
+    flows = [(engine.observer, flow) for engine in engines for flow in engine.memory.flows.all()]
+    for observer, flow in flows:
+        if flow.group.startswith(QUEUE):
+            queue = (flow.tenant.name, flow.group.removeprefix(QUEUE))
+            count, oldest_ms = observer.waiting_of(flow)
+            waiting[queue] += count
+            oldest[queue] = max(oldest[queue], (oldest_ms or 0) / 1_000)
     most = sorted(nlargest(QUEUES_MAX, waiting, key=waiting.__getitem__))
     return [
         *metric(
             "everbell_queues_without_worker",
             "gauge",
             "Queues with due events for which no worker has called for a minute.",
-            len(observer.stalled()),
+            len({queue for engine in engines for queue in engine.observer.stalled()}),
         ),
         *of_queues(
             "everbell_queue_waiting_events",

@@ -9,6 +9,7 @@ names no tenants or targets, and secrets are removed from the messages of driver
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from everbell.cluster.node import ClusterNode
@@ -41,24 +42,31 @@ def diagnose(
     now: int,
     *,
     is_stopping: bool,
+    held: Engine | None = None,
+    has_store: bool = True,
 ) -> Health:
-    """The state of a node that is in a cluster, with its parts."""
+    """The state of a node that is in a cluster, with its parts. `held` is its engine of events of replicas.
+
+    Without a store, all events are of replicas: then the node is of use without its place in the cluster.
+    """
+    engines = (engine,) if held is None else (engine, held)
     store = store_health(engine, now)
     cluster = cluster_health(engine, node)
-    queues = queues_health(engine)
-    parts = (node.settings.name, store, disk, cluster, backlog_health(engine), kafka, queues, outbox)
+    parts = (node.settings.name, store, disk, cluster, backlog_health(engines), kafka, queues_health(engines), outbox)
     if store.state == "broken":
         return Health("broken", store.reason, *parts)
     if is_stopping:
-        return Health("stopping", f"waiting for {engine.dispatcher.in_flight} attempts that are under way", *parts)
+        in_flight = sum(each.dispatcher.in_flight for each in engines)
+        return Health("stopping", f"waiting for {in_flight} attempts that are under way", *parts)
     if store.state == "away":
         return Health("away", f"the store cannot be used: {store.reason}", *parts)
-    if not cluster.is_member:
+    if has_store and not cluster.is_member:
         return Health("starting", cluster.reason, *parts)
-    if not cluster.ok:
+    if has_store and not cluster.ok:
         return Health("away", cluster.reason, *parts)
-    if (stall := engine.stalls.look()) is not None:
-        return Health("broken", stall, *parts)
+    for each in engines:
+        if (stall := each.stalls.look()) is not None:
+            return Health("broken", stall, *parts)
     return Health("ready", None, *parts)
 
 
@@ -101,19 +109,21 @@ def disk_health(store: str, reserve_bytes: int) -> DiskHealth | None:
     )
 
 
-def backlog_health(engine: Engine) -> BacklogHealth:
+def backlog_health(engines: Sequence[Engine]) -> BacklogHealth:
     """How late this node's due events are."""
-    overdue_ms = engine.overdue_ms()
+    overdue_ms = max(engine.overdue_ms() for engine in engines)
     reason = None
     if overdue_ms > OVERDUE_MS_MAX:
         blamed = "a target is down or too slow, or a queue has no worker"
         reason = f"the oldest due event has been waiting for {overdue_ms // 1_000} s: {blamed}"
-    return BacklogHealth(reason is None, overdue_ms, len(engine.memory.starved), engine.dispatcher.in_flight, reason)
+    starved = sum(len(engine.memory.starved) for engine in engines)
+    in_flight = sum(engine.dispatcher.in_flight for engine in engines)
+    return BacklogHealth(reason is None, overdue_ms, starved, in_flight, reason)
 
 
-def queues_health(engine: Engine) -> QueuesHealth:
+def queues_health(engines: Sequence[Engine]) -> QueuesHealth:
     """Whether workers call for the queues of this node that have due events."""
-    count = len(engine.observer.stalled())
+    count = len({queue for engine in engines for queue in engine.observer.stalled()})
     if not count:
         return QueuesHealth(True, 0)
     queues = "1 queue has" if count == 1 else f"{count} queues have"

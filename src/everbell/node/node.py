@@ -195,7 +195,7 @@ class Node:
                 settings.engine,
                 settings.replica_bytes,
                 stored,
-                lambda broken: self._stop.set(),
+                self._halt,
                 self._tracing,
                 has_store=settings.has_store,
             )
@@ -303,7 +303,18 @@ class Node:
         kafka = None if self._kafka is None else self._kafka.health()
         outbox = None if self._outbox is None else self._outbox.health()
         node, now = self._cluster.node, self._clock.now()
-        return diagnose(self._engine, node, disk, kafka, outbox, now, is_stopping=self._stopping)
+        replicas = self._cluster.replicas
+        return diagnose(
+            self._engine,
+            node,
+            disk,
+            kafka,
+            outbox,
+            now,
+            is_stopping=self._stopping,
+            held=None if replicas is None else replicas.engine,
+            has_store=self._settings.has_store,
+        )
 
     def _metrics(self) -> str:
         more = render_disk(disk_health(self._settings.store, self._settings.reserve_disk_bytes))

@@ -11,7 +11,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,9 +27,11 @@ from everbell.core.replicas.ids import (
     place_name,
     stem_of,
 )
+from everbell.core.replicas.turns import rank
 from everbell.core.replication import Replication
 from everbell.core.request import Request
 from everbell.core.spec import Draft, event_of
+from everbell.engine.meter import Meter
 from everbell.engine.quotas import Quotas
 from everbell.engine.replica_requests import AskHolder, DropCopies, HoldCopies, LookForCopy
 from everbell.engine.requests import Replace
@@ -39,6 +41,9 @@ from everbell.errors import Conflict, EverbellError, NotFound, Overloaded, Store
 from everbell.links.packing import pack_request, unpack_answer
 from everbell.replicas.port import Members
 from everbell.replicas.seeing import seen_of
+
+if TYPE_CHECKING:
+    from everbell.tracing import Tracing
 
 A = TypeVar("A")
 
@@ -69,10 +74,21 @@ class _New(Struct):
 class Coordinator:
     """Creates, reads and changes events wherever they are held."""
 
-    def __init__(self, members: Members, hybrid: HybridClock, quotas: Quotas, clock: Clock, entropy: Entropy) -> None:
+    def __init__(
+        self,
+        members: Members,
+        hybrid: HybridClock,
+        quotas: Quotas,
+        meter: Meter,
+        clock: Clock,
+        entropy: Entropy,
+        tracing: Tracing | None = None,
+    ) -> None:
         self._members = members
         self._hybrid = hybrid
         self._quotas = quotas
+        self._meter = meter
+        self._tracing = tracing
         self._clock = clock
         self._entropy = entropy
         self._late: set[asyncio.Task[None]] = set()
@@ -82,11 +98,22 @@ class Coordinator:
     async def schedule(self, tenant: str, drafts: Sequence[Draft]) -> list[DraftResult]:
         """Let replicas hold new events. Returns for each draft the id, the event that has the id, or the error."""
         if not self._quotas.bind(tenant):
-            return await self._schedule(tenant, drafts)
+            return await self._take_in(tenant, drafts)
         room, refusal = await self._quotas.room(tenant, len(drafts))
         if refusal is None:
-            return await self._schedule(tenant, drafts)
-        return [*await self._schedule(tenant, drafts[:room]), *[refusal] * (len(drafts) - room)]
+            return await self._take_in(tenant, drafts)
+        return [*await self._take_in(tenant, drafts[:room]), *[refusal] * (len(drafts) - room)]
+
+    async def _take_in(self, tenant: str, drafts: Sequence[Draft]) -> list[DraftResult]:
+        """Schedule the drafts, count them, and make a span for each. The replicas count nothing."""
+        if self._tracing is None:
+            results = await self._schedule(tenant, drafts)
+        else:
+            traced, spans = self._tracing.schedule(tenant, drafts)
+            results = await self._schedule(tenant, traced)
+            self._tracing.scheduled(spans, [each.event if isinstance(each, Seen) else each for each in results])
+        self._meter.count_scheduled(tenant, sum(isinstance(result, str) for result in results))
+        return results
 
     async def _schedule(self, tenant: str, drafts: Sequence[Draft]) -> list[DraftResult]:
         nonces = self._entropy.nonces(len(drafts))
@@ -197,7 +224,16 @@ class Coordinator:
         # A holder that is delivering the event knows the most.
         delivering = [seen for _, seen in holders if seen.status == "delivering"]
         latest = max(delivering or [seen for _, seen in holders], key=_progress)
-        return replace(latest, holders=tuple(name for name, _ in holders), unreached=_unreached(holders, silent))
+        in_turn = self._in_turn(latest, [name for name, _ in holders])
+        return replace(latest, holders=in_turn, unreached=_unreached(holders, silent))
+
+    def _in_turn(self, seen: Seen, holders: Sequence[str]) -> tuple[str, ...]:
+        """The holders of an event, in the order of their turns at its next attempt."""
+        if seen.live is None:
+            return tuple(holders)
+        replicas = self._members.roster.replicas_of(place_name(seen.live.id), seen.replicas)
+        tried = seen.live.attempt_count
+        return tuple(sorted(holders, key=lambda name: rank(name, replicas, tried)))
 
     async def replace(self, request: Replace) -> Seen:
         """Replace the event, or create it if every member answers that it holds none."""

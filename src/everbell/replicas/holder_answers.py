@@ -56,7 +56,7 @@ class HolderAnswers:
         away = self._sightings.away
         return seen_of(for_wire(copy), (self._members.me,), away, is_delivering=is_delivering)
 
-    def _refilled(self) -> bool:
+    def is_refilled(self) -> bool:
         """Whether all other members have given this node its copies since it started."""
         if not self._is_refilled:
             self._is_refilled = self._members.is_inside and self._sightings.members_seen_since(self._started_ms)
@@ -65,7 +65,7 @@ class HolderAnswers:
     def _doubt(self) -> str:
         """Why this node cannot say that an event does not exist; empty if it can."""
         self._beacons.follow()
-        if not self._refilled():
+        if not self.is_refilled():
             return f"{self._members.me} started a moment ago, and is being refilled"
         if not self._members.is_inside:
             return f"{self._members.me} cannot reach the log, and may not know all members"

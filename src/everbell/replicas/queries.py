@@ -29,6 +29,8 @@ from everbell.stores.port import Counts, Page
 _CURSOR = "r."
 # The number of copies that are counted before other tasks run on the loop.
 _SLICE = 2_000
+# The number of copies on this node up to which a quota counts the events of all nodes, instead of estimating.
+_COUNTED_MAX = 10_000
 
 
 class _Place(Struct, array_like=True):
@@ -94,6 +96,20 @@ class Queries:
             for tenant, more in (counted or {}).items():
                 total[tenant] = _sum(total.get(tenant, Counts()), more)
         return total
+
+    async def pending(self) -> Mapping[str, Counts]:
+        """About the number of events of each tenant, for quotas."""
+        store, names = self._holder.store, self._members.roster.names
+        if len(store.copies) <= _COUNTED_MAX:
+            return await self.count(CountEvents())
+        # Copies are spread evenly over the members, so this node's share tells the number.
+        return {
+            tenant: Counts(round(counts.pending * len(names) / min(self._usual_count(tenant), len(names))))
+            for tenant, counts in (await store.counts()).items()
+        }
+
+    def _usual_count(self, tenant: str) -> int:
+        return self._holder.engine.tenants.policy(tenant).replicas.count
 
     async def forecast(self, request: GetForecast) -> Forecast:
         stored = await self._stored(request)

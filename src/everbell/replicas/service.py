@@ -7,20 +7,18 @@ client-given id may be either: the mode that the tenant's policy names is asked 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from everbell.channels.port import Channel
 from everbell.clock import Clock
-from everbell.core.batch_item import BatchItem, ItemDone, ItemResult
 from everbell.core.cluster.view import ReplicasView
 from everbell.core.ids import is_made
 from everbell.core.replicas.ids import is_replica_id
 from everbell.core.replicas.sightings import Sightings
 from everbell.core.request import Ask, Handler, Handlers, Request
 from everbell.core.retry import Outcome
-from everbell.core.spec import Draft
 from everbell.core.tenant import Tenants
 from everbell.engine.bulk import cancel_matching, redrive_matching
 from everbell.engine.engine import Engine
@@ -40,8 +38,6 @@ from everbell.engine.replica_requests import (
 )
 from everbell.engine.request_routes import ByEventId
 from everbell.engine.requests import (
-    ApplyItems,
-    Cancel,
     CancelMatching,
     CountEvents,
     Find,
@@ -49,15 +45,15 @@ from everbell.engine.requests import (
     GetForecast,
     RedriveMatching,
     Replace,
-    Schedule,
     TryOut,
 )
-from everbell.engine.seen import DraftResult, Explained, Seen
+from everbell.engine.seen import Explained, Seen
 from everbell.engine.settings import EngineSettings
 from everbell.engine.view_requests import Explain
 from everbell.entropy import Entropy
-from everbell.errors import EverbellError, InvalidInput, NotFound
+from everbell.errors import NotFound
 from everbell.links.packing import answer_packed
+from everbell.replicas.batches import HeldBatches
 from everbell.replicas.beacons import Beacons
 from everbell.replicas.comparison import Comparison
 from everbell.replicas.coordinator import Coordinator
@@ -91,6 +87,7 @@ class Replicas:
         clock: Clock,
         entropy: Entropy,
         stored: Ask,
+        tracing: Tracing | None = None,
         *,
         has_store: bool,
     ) -> None:
@@ -104,12 +101,13 @@ class Replicas:
         self._tenants = tenants
         self._clock = clock
         self._stored = stored
-        self._has_store = has_store
-        quotas = Quotas(tenants, clock, store.counts, Notices(clock))
-        self._coordinator = Coordinator(members, store.hybrid, quotas, clock, entropy)
         queries = Queries(members, holder, clock, stored)
+        quotas = Quotas(tenants, clock, queries.pending, Notices(clock))
+        meter = holder.engine.meter
+        self._coordinator = Coordinator(members, store.hybrid, quotas, meter, clock, entropy, tracing)
+        batches = HeldBatches(self._coordinator, tenants, stored, self.ask, has_store=has_store)
         queues = HeldQueues(members, holder.engine.ask, stored, has_store=has_store)
-        answers = HolderAnswers(members, holder, sightings, self.beacons, messenger, clock)
+        self._answers = answers = HolderAnswers(members, holder, sightings, self.beacons, messenger, clock)
         comparison = Comparison(store, members)
         self.peer_handlers: tuple[Handler, ...] = (
             HoldCopies.by(holder.hold),
@@ -127,8 +125,7 @@ class Replicas:
         )
         """The requests of other nodes."""
         self._handlers = Handlers(
-            Schedule.by(self._schedule),
-            ApplyItems.by(self._apply),
+            *batches.handlers(),
             Get.by(self._get),
             Explain.by(self._explain),
             Replace.by(self._replace),
@@ -170,7 +167,8 @@ class Replicas:
         holder.use(
             await Engine.start(store, lent, tenants, clock, entropy, settings, on_broken, tracing=tracing, turns=holder)
         )
-        return cls(members, store, messenger, holder, sightings, tenants, clock, entropy, stored, has_store=has_store)
+        parts = (members, store, messenger, holder, sightings, tenants, clock, entropy, stored, tracing)
+        return cls(*parts, has_store=has_store)
 
     @property
     def engine(self) -> Engine:
@@ -198,6 +196,8 @@ class Replicas:
             resync_sent=resync.sent,
             given_away=resync.given_away,
             behind=tuple(self._messenger.behind),
+            settled=resync.is_settled,
+            refilled=self._answers.is_refilled(),
         )
 
     def begin(self) -> None:
@@ -219,68 +219,6 @@ class Replicas:
         if handed_over:
             await self.beacons.leave()
         return handed_over
-
-    async def _schedule(self, request: Schedule) -> Sequence[DraftResult]:
-        body = request.body
-        drafts = body if isinstance(body, (list, tuple)) else ()
-        held = [index for index, draft in enumerate(drafts) if draft.replicas is not None]
-        if not self._has_store and (len(held) < len(drafts) or not drafts):
-            raise InvalidInput("this server keeps no store: events need durability replicas", "durability")
-        if not held:
-            return await self._stored(request)
-        results: dict[int, DraftResult] = {}
-        left = [index for index in range(len(drafts)) if drafts[index].replicas is None]
-        asked = [self._coordinator.schedule(request.tenant, [drafts[index] for index in held])]
-        if left:
-            asked.append(self._schedule_stored(request.tenant, [drafts[index] for index in left]))
-        for places, answers in zip((held, left), await asyncio.gather(*asked), strict=False):
-            results.update(zip(places, answers, strict=True))
-        return [results[index] for index in range(len(drafts))]
-
-    async def _schedule_stored(self, tenant: str, drafts: list[Draft]) -> list[DraftResult]:
-        try:
-            return list(await self._stored(Schedule(tenant, drafts)))
-        except EverbellError as failed:
-            return [failed.as_value()] * len(drafts)
-
-    async def _apply(self, request: ApplyItems) -> Sequence[ItemResult]:
-        """Items about events of replicas are done one after the other; all others go on together."""
-        tenant, items = request.tenant, request.items
-        usual = self._tenants.policy(tenant).durability == "replicas"
-        held = [
-            index
-            for index, item in enumerate(items)
-            if (is_replica_id(item.id or "") or usual if item.draft is None else item.draft.replicas is not None)
-        ]
-        left = [index for index in range(len(items)) if index not in set(held)]
-        if left and not self._has_store:
-            raise InvalidInput("this server keeps no store: events need durability replicas", "durability")
-        results: dict[int, ItemResult] = {}
-        if left:
-            stored = await self._stored(ApplyItems(tenant, [items[index] for index in left]))
-            results.update(zip(left, stored, strict=True))
-        for index in held:
-            try:
-                results[index] = await self._apply_one(tenant, items[index])
-            except EverbellError as failed:
-                results[index] = failed.as_value()
-        return [results[index] for index in range(len(items))]
-
-    async def _apply_one(self, tenant: str, item: BatchItem) -> ItemResult:
-        if item.draft is None:
-            assert item.id is not None, "only a new event comes without an id"
-            try:
-                await self.ask(Cancel(tenant, item.id))
-            except NotFound:
-                return ItemDone(item.id, "unknown")
-            return ItemDone(item.id, "cancelled")
-        if item.mode == "put" and item.id is not None:
-            seen = await self._coordinator.replace(Replace(tenant, item.id, item.draft, None))
-            return ItemDone(item.id, "created" if seen.created else "replaced")
-        (made,) = await self._coordinator.schedule(tenant, [item.draft])
-        if isinstance(made, EverbellError):
-            return made
-        return ItemDone(made if isinstance(made, str) else made.event.id, "created")
 
     async def _by_event_id(self, request: ByEventId[A]) -> A:
         ask = self._coordinator.ask

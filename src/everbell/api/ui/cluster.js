@@ -143,6 +143,36 @@ export function cluster(context) {
     );
   }
 
+  /** The events of replicas that this node holds. A rank is the number of replicas that come before it. */
+  function replicas() {
+    const held = found.replicas;
+    if (!held) return null;
+    const ranks = (/** @type {Record<string, number>} */ counts) =>
+      Object.entries(counts)
+        .map(([rank, n]) => `rank ${rank}: ${count(n)}`)
+        .join(", ") || "none";
+    const resync =
+      held.resync_left || held.resync_ms
+        ? `${count(held.resync_left)} left, for ${duration(held.resync_ms)}`
+        : held.behind.length
+          ? `behind: ${held.behind.join(", ")}`
+          : held.settled && held.refilled
+            ? "in step with the other nodes"
+            : "due";
+    return card(
+      "Events of replicas on this node",
+      null,
+      facts([
+        ["Held", `${count(held.held)} (${ranks(held.held_by_rank)})`],
+        ["Memory", `${count(Math.round(held.held_bytes / 1e6))} of ${count(Math.round(held.cap_bytes / 1e6))} MB`],
+        ["Attempts", ranks(held.started_by_rank)],
+        ["Duplicates", count(held.duplicates)],
+        ["Tombstones", count(held.tombstones)],
+        ["Resync", resync],
+      ]),
+    );
+  }
+
   function partitions() {
     const owners = [...new Set(found.partitions.map((/** @type {any} */ each) => each.owner ?? ""))].sort();
     const states = Object.entries(found.partition_states)
@@ -232,6 +262,7 @@ export function cluster(context) {
         ),
         standIns(),
         members(),
+        replicas(),
         partitions(),
         transitions(),
       ),

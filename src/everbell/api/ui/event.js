@@ -183,6 +183,11 @@ export function event(context) {
       ],
       ["Version", count(found.version)],
       [
+        "Replicas",
+        found.replicas &&
+          `${count(found.replicas.count)}, held by ${found.replicas.held_by.join(", ")}${found.replicas.next ? `; ${found.replicas.next} is next in line` : ""}`,
+      ],
+      [
         "Trace",
         found.traceparent &&
           h(

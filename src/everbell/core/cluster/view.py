@@ -91,6 +91,10 @@ class ReplicasView(Struct, frozen=True):
     given_away: int
     behind: tuple[str, ...]
     """Nodes that missed messages of this one, and have not been brought up to date yet."""
+    settled: bool = True
+    """Whether all replicas have the copies of this node, as far as it knows: no resync runs or is due."""
+    refilled: bool = True
+    """Whether all other members have given this node its copies since it started."""
 
 
 class ClusterView(Struct, frozen=True):

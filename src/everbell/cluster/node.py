@@ -209,14 +209,13 @@ class ClusterNode:
         """Leave the cluster. The engine has stopped, so this node writes nothing any more."""
         self._go(NodePhase.LEAVING)
         if self.is_member:
-            gone = Leave(self.me) if is_clean else Remove(self.me, by=self.me, reason="it left attempts under way")
+            is_quiet = is_clean and self._keeper.is_quiet
+            gone = Leave(self.me) if is_quiet else Remove(self.me, by=self.me, reason="it left attempts under way")
             self.append(gone)
             try:
                 await asyncio.wait_for(self._left.wait(), _LEAVE_S)
             except TimeoutError:
-                _log.warning(
-                    "this node could not append its leave to the log; the others will notice when its lease ends"
-                )
+                _log.warning("this node could not append its leave to the log; others will notice when its lease ends")
         await self.abandon()
         try:
             async with asyncio.timeout(_LEAVE_S):

@@ -82,6 +82,7 @@ class PartitionKeeper:
         wanted = self._wanted.get(ceded.partition)
         if wanted is not None and wanted.epoch == ceded.epoch:
             del self._wanted[ceded.partition]
+            self._quiet_until_ms.pop(ceded.partition, None)
         if self._engine.epochs.get(ceded.partition) == self._base_epoch + ceded.epoch:
             self._engine.drop([ceded.partition])
 
@@ -100,6 +101,7 @@ class PartitionKeeper:
     def lose_everything(self) -> None:
         """This incarnation owns no partition any more."""
         self._wanted.clear()
+        self._quiet_until_ms.clear()
         # The next incarnation may own the same partitions: a hand-over of this one must not release them.
         for hand_over in self._hand_overs:
             hand_over.cancel()
@@ -109,6 +111,12 @@ class PartitionKeeper:
     def is_settled(self) -> bool:
         """Whether everything that is wanted runs."""
         return all(self._runs(start) for start in self._wanted.values())
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no request of an earlier owner of these partitions can be in flight any more. Before that, this node
+        must not leave as if its partitions were clean: their next owner would not wait for these requests."""
+        return max(self._quiet_until_ms.values(), default=0) <= self._clock.elapsed_ms()
 
     def _runs(self, start: Start) -> bool:
         return self._engine.epochs.get(start.partition) == self._base_epoch + start.epoch
@@ -162,12 +170,16 @@ class PartitionKeeper:
             "cleanly" if is_clean else "with attempts in flight",
             now_ms - begun_ms,
         )
-        until_ms = max((self._quiet_until_ms.pop(partition, 0) for partition in stops), default=0)
+        until_ms = max((self._quiet_until_ms.get(partition, 0) for partition in stops), default=0)
         if not is_clean:
             until_ms = now_ms + self._quiet_ms
         if until_ms > now_ms:
             # The next owner takes a release as the end of all requests of this node.
+            self._quiet_until_ms.update(dict.fromkeys(stops, until_ms))
             await asyncio.sleep((until_ms - now_ms) / 1_000)
+        for partition in stops:
+            if partition not in self._wanted:
+                self._quiet_until_ms.pop(partition, None)
         self._released(stops)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:

@@ -191,6 +191,24 @@ def test_a_node_that_leaves_attempts_under_way_says_so() -> None:
     in_town(scene)
 
 
+def test_a_node_that_leaves_soon_after_a_takeover_passes_the_waiting_on() -> None:
+    async def scene(town: Town) -> None:
+        one = await town.start("n1", handover_ms=100)
+        one.receiver.answer = lambda delivery: None
+        await schedule_seen(one.ask, "shop", [town.draft("e", 0, key="k")])
+        await asyncio.sleep(0.1)
+        await town.nodes.pop("n1").leave()
+        await town.start("n1")
+        await town.nodes.pop("n1").leave()
+        third = await town.start("n1")
+        assert third.node.takeovers == PARTITIONS, "the request of the first owner may still be in flight"
+        await asyncio.sleep(2 * QUIET_MS / 1_000)
+        await town.nodes.pop("n1").leave()
+        assert (await town.start("n1")).node.takeovers == 0, "no request can be in flight any more"
+
+    in_town(scene)
+
+
 def test_a_node_can_be_drained_and_used_again() -> None:
     async def scene(town: Town) -> None:
         one, two = await town.grow("n1", "n2")

@@ -84,6 +84,12 @@ class Faults:
             case "log-away" | "store-away":
                 for other in machines.names:
                     self._cut(other, LOG if kind == "log-away" else STORE, seconds / 2)
+            case "lossy-link" | "slow-link":
+                self._degrade(name, seconds, **({"loss": 0.4} if kind == "lossy-link" else {"delay_s": 0.7}))
+            case "bridge":
+                self._bridge(name, seconds)
+            case "flapping-link":
+                self._flap(name, dice.choice((LOG, STORE, *machines.names)), seconds)
             case "operator":
                 self._operate(name)
             case "hold":
@@ -92,6 +98,28 @@ class Faults:
                 process.step(dice.randrange(-400, 400))
             case _:
                 raise AssertionError(kind)
+
+    def _degrade(self, name: str, seconds: float, loss: float = 0.0, delay_s: float = 0.0) -> None:
+        """One link loses or delays messages, in one direction or in both."""
+        other = self._dice.choice((LOG, STORE, *self._machines.names))
+        self._network.degrade(name, other, 2 * seconds, loss, delay_s)
+        if self._dice.random() < 0.5:
+            self._network.degrade(other, name, 2 * seconds, loss, delay_s)
+
+    def _bridge(self, middle: str, seconds: float) -> None:
+        """Two halves of the nodes do not see each other; one node, the log and the store see all."""
+        names = [name for name in self._machines.names if name != middle]
+        half = names[: len(names) // 2]
+        for one in half:
+            for other in names:
+                if other not in half:
+                    self._cut(one, other, seconds)
+
+    def _flap(self, name: str, other: str, seconds: float) -> None:
+        """A link is cut and healed again and again."""
+        self._cut(name, other, seconds / 8)
+        for number in range(1, 5):
+            asyncio.get_running_loop().call_later(number * seconds / 4, self._cut, name, other, seconds / 8)
 
     def _operate(self, name: str) -> None:
         """An operator distributes the partitions in another way, or drains a node for a while."""

@@ -7,6 +7,10 @@ from dataclasses import dataclass, replace
 
 from everbell.engine.partition import CLOCKS_APART_MS
 
+LINK_FAULTS = "lossy-link", "slow-link", "bridge", "flapping-link"
+LINKS_FROM_SEED = 3_100_000
+"""Older seeds have no bad links, so that their stories stay as they were."""
+
 
 @dataclass(frozen=True)
 class ClusterOptions:
@@ -97,7 +101,7 @@ def cluster_of(seed: int) -> ClusterOptions:
         core=dice.choice((0.4, 0.6, 1.0)),
     )
     # Drawn last, so that all other options of older seeds stay as they were.
-    return replace(
+    options = replace(
         options,
         store_partial=dice.choice((0.0, 0.0, 0.05)),
         grain_ms=dice.choice((1, 1, 1_000, 5_000)),
@@ -105,3 +109,5 @@ def cluster_of(seed: int) -> ClusterOptions:
         # Clocks that are up to 15 s apart are safe: only the due times suffer.
         skew_ms=CLOCKS_APART_MS // 2 if dice.random() < 0.15 else options.skew_ms,
     )
+    links = tuple(kind for kind in LINK_FAULTS if dice.random() < 0.4) if seed >= LINKS_FROM_SEED else ()
+    return replace(options, faults=(*options.faults, *links))

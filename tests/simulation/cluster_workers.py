@@ -17,7 +17,7 @@ from everbell.engine.requests import Acknowledge, FailLeases, LeaseEvents
 from everbell.errors import EverbellError, Stopping
 from everbell.testing.virtual import START_AT
 from tests.simulation.network import Network
-from tests.simulation.processes import CLOCK_OFF_MS
+from tests.simulation.processes import clock_off_ms
 from tests.simulation.receivers import Attempt, Receivers
 from tests.simulation.rough_node import RoughNode
 
@@ -31,12 +31,13 @@ class Workers:
     """All workers."""
 
     def __init__(
-        self, network: Network, nodes: dict[str, RoughNode], receivers: Receivers, dice: random.Random
+        self, network: Network, nodes: dict[str, RoughNode], receivers: Receivers, dice: random.Random, skew_ms: int
     ) -> None:
         self._network = network
         self._nodes = nodes
         self._receivers = receivers
         self._dice = dice
+        self._clock_off_ms = clock_off_ms(skew_ms)
 
     async def run(self, name: str, tenant: str) -> None:
         """Work until the task is cancelled."""
@@ -65,7 +66,7 @@ class Workers:
             occurrence.epoch,
             name,
             asked_ms,
-            START_AT + self._receivers.now_ms + CLOCK_OFF_MS,
+            START_AT + self._receivers.now_ms + self._clock_off_ms,
             pulled=True,
         )
         self._receivers.begin(attempt)

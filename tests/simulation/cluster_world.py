@@ -62,7 +62,9 @@ class ClusterWorld:
         )
         self._watch = ClusterWatch(self.checker, self._receivers, self._log, self._note)
         self._store.on_taken = self._watch.taken
-        self._workers = Workers(self.network, self.nodes, self._receivers, random.Random(f"{seed}/workers"))
+        self._workers = Workers(
+            self.network, self.nodes, self._receivers, random.Random(f"{seed}/workers"), options.skew_ms
+        )
         self._around = Surroundings(
             loop,
             self.network,

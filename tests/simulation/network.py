@@ -1,10 +1,15 @@
-"""The network between nodes, the log and the store: it delays, reorders, loses, and can be cut in one direction."""
+"""The network between nodes, the log and the store: it delays, reorders, loses, and can be cut in one direction.
+
+A single link can also be bad without being cut: it loses or delays messages. No link between nodes repeats a message,
+because TCP removes repeated packets.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from everbell.errors import EverbellError, Overloaded
@@ -16,6 +21,16 @@ Fault = Callable[[], EverbellError]
 
 NEVER_S = 1e9
 _REPEATED_S = 10.0
+
+
+@dataclass(frozen=True)
+class BadLink:
+    """The state of the link from one machine to another, for a while."""
+
+    until_s: float
+    loss: float = 0.0
+    delay_s: float = 0.0
+    """The mean of what is added to the delay of each message."""
 
 
 class Network:
@@ -34,6 +49,11 @@ class Network:
         self._dice = dice
         self._cuts: dict[tuple[str, str], float] = {}
         self._storm_until_s = 0.0
+        self._bad: dict[tuple[str, str], BadLink] = {}
+
+    def degrade(self, sender: str, receiver: str, seconds: float, loss: float = 0.0, delay_s: float = 0.0) -> None:
+        """Make the link bad in this direction for a while. It stays usable, so it is never noticed as cut."""
+        self._bad[sender, receiver] = BadLink(self._loop.true_s + seconds, loss, delay_s)
 
     def cut(self, sender: str, receiver: str, seconds: float = NEVER_S) -> None:
         """Drop all messages in this direction for a while."""
@@ -47,6 +67,7 @@ class Network:
     def heal(self) -> None:
         """Deliver all messages from now on."""
         self._cuts.clear()
+        self._bad.clear()
         self._storm_until_s = 0.0
         self.loss = self.twice = 0.0
 
@@ -55,13 +76,17 @@ class Network:
 
     def is_lost(self, sender: str, receiver: str) -> bool:
         """Whether a message that is sent now does not arrive."""
-        loss = 0.2 if self._is_stormy() else self.loss
+        bad = self._link(sender, receiver)
+        loss = max(0.2 if self._is_stormy() else self.loss, 0.0 if bad is None else bad.loss)
         if self.is_cut(sender, receiver) or (loss and self._dice.random() < loss):
             self.lost += 1
             return True
         return False
 
-    def delay_s(self) -> float:
+    def delay_s(self, sender: str, receiver: str) -> float:
+        bad = self._link(sender, receiver)
+        if bad is not None and bad.delay_s:
+            return self._dice.expovariate(1 / bad.delay_s)
         roll = self._dice.random()
         if self.loss and roll < 0.002:
             return self._dice.uniform(0.5, 3.0)
@@ -98,7 +123,7 @@ class Network:
 
         def reply(how: Callable[[asyncio.Future[T], Any], None], what: Any) -> None:
             if not self.is_lost(receiver, sender):
-                loop.after(self.delay_s(), how, answer, what)
+                loop.after(self.delay_s(receiver, sender), how, answer, what)
             elif unheard is not None:
                 loop.after(self.patience_s(), _fail, answer, unheard())
             else:
@@ -106,7 +131,7 @@ class Network:
                 loop.after(self.patience_s(), reply, how, what)
 
         if not self.is_lost(sender, receiver):
-            loop.after(self.delay_s(), arrive)
+            loop.after(self.delay_s(sender, receiver), arrive)
         elif late is not None and self._dice.random() < 0.5:
             loop.after(self.patience_s() * 2, serve)
             loop.after(self.patience_s(), _fail, answer, late())
@@ -142,12 +167,12 @@ class Network:
             elif self.is_lost(receiver, sender):
                 return
             elif failed is None:
-                loop.after(self.delay_s(), _tell, answer, task.result())
+                loop.after(self.delay_s(receiver, sender), _tell, answer, task.result())
             else:
-                loop.after(self.delay_s(), _fail, answer, failed)
+                loop.after(self.delay_s(receiver, sender), _fail, answer, failed)
 
         if not self.is_lost(sender, receiver):
-            loop.after(self.delay_s(), arrive)
+            loop.after(self.delay_s(sender, receiver), arrive)
             if may_repeat and self.twice and self._dice.random() < self.twice:
                 self.repeated += 1
                 loop.after(self._dice.uniform(0.0, _REPEATED_S), arrive)
@@ -156,6 +181,10 @@ class Network:
                 return await answer
         except TimeoutError:
             raise Overloaded("there was no answer; what was asked may have been done") from None
+
+    def _link(self, sender: str, receiver: str) -> BadLink | None:
+        bad = self._bad.get((sender, receiver))
+        return None if bad is None or bad.until_s <= self._loop.true_s else bad
 
     def _is_stormy(self) -> bool:
         return self._storm_until_s > self._loop.true_s

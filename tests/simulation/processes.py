@@ -19,10 +19,14 @@ from everbell.testing.virtual import START_AT, Deadlock, VirtualLoop
 
 T = TypeVar("T")
 
-CLOCK_OFF_MS = 2_300
-"""The maximum error of a wall clock."""
-
+_STEPS_MS = 300
+_CLOCK_OFF_MS = 2_300
 _HAIR_S = 1e-6
+
+
+def clock_off_ms(skew_ms: int) -> int:
+    """The maximum error of a wall clock that began with an error of up to `skew_ms`, and is set now and then."""
+    return max(_CLOCK_OFF_MS, abs(skew_ms) + _STEPS_MS)
 
 
 class Process:
@@ -34,6 +38,7 @@ class Process:
         """How many seconds of its timers and of its monotonic clock pass in one true second."""
         self.skew_ms = skew_ms
         """How far its wall clock is ahead of the true time."""
+        self._off_ms = clock_off_ms(skew_ms)
         self.set_back_ms = 0
         """How far its wall clock is behind an earlier reading of itself: an event that was due stays due."""
         self.dead = False
@@ -57,7 +62,7 @@ class Process:
 
     def step(self, milliseconds: int) -> None:
         """Set its wall clock, within the maximum error."""
-        milliseconds = max(-CLOCK_OFF_MS, min(CLOCK_OFF_MS, self.skew_ms + milliseconds)) - self.skew_ms
+        milliseconds = max(-self._off_ms, min(self._off_ms, self.skew_ms + milliseconds)) - self.skew_ms
         self.skew_ms += milliseconds
         self.set_back_ms = max(self.set_back_ms - milliseconds, 0)
 

@@ -63,7 +63,7 @@ class RoughLog:
             await asyncio.sleep(timeout_s)
         elif self._shared.last_index <= after:
             await self._shared.appended.wait(self._shared.appended.ticket(), timeout_s)
-        await asyncio.sleep(self._network.delay_s())
+        await asyncio.sleep(self._network.delay_s(LOG, self._name))
 
     async def save(self, snapshot: Snapshot, keep: int) -> None:
         await self._call(lambda: finished(self._handle.save(snapshot, keep)))

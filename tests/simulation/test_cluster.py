@@ -12,7 +12,7 @@ import pytest
 
 from tests.simulation.campaigning import Safeguard, breaks
 from tests.simulation.cluster_campaign import simulate_cluster, simulate_cluster_seed
-from tests.simulation.cluster_options import ClusterOptions
+from tests.simulation.cluster_options import LINK_FAULTS, LINKS_FROM_SEED, ClusterOptions
 from tests.simulation.cluster_safeguards import SAFEGUARDS
 
 ROOT = Path(__file__).parents[2]
@@ -21,11 +21,12 @@ ROOT = Path(__file__).parents[2]
 WITHOUT_OPERATORS = (10_250,)
 REGRESSIONS = (2, 5, 7, 19, 7013, 10021, 10318, 901_175, 902_665, 941_386, 1_000_328, 1_061_710, 1_200_083)
 SEEDS = range(101, 106)
+WITH_BAD_LINKS = range(LINKS_FROM_SEED, LINKS_FROM_SEED + 8)
 
 run = cache(simulate_cluster_seed)
 
 
-@pytest.mark.parametrize("seed", [*REGRESSIONS, *SEEDS])
+@pytest.mark.parametrize("seed", [*REGRESSIONS, *SEEDS, *WITH_BAD_LINKS])
 def test_promises_hold_in_all_kinds_of_clusters(seed: int) -> None:
     assert run(seed).violations == []
 
@@ -55,6 +56,11 @@ def test_promises_hold_in_clusters_without_operators(seed: int, monkeypatch: pyt
 def test_each_rare_situation_occurs_in_some_cluster(what: str) -> None:
     # A situation that occurs in every fourth cluster may be missing in five: only then further clusters are run.
     assert any(run(seed).seen[what] for seed in range(SEEDS[0], SEEDS[0] + 20))
+
+
+@pytest.mark.parametrize("kind", LINK_FAULTS)
+def test_each_kind_of_bad_link_occurs_in_some_cluster(kind: str) -> None:
+    assert any(run(seed).faults[kind] for seed in WITH_BAD_LINKS)
 
 
 @pytest.mark.parametrize(("safeguard", "rules", "options"), SAFEGUARDS, ids=[row[0].__name__ for row in SAFEGUARDS])

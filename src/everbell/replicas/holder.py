@@ -100,6 +100,11 @@ class Holder:
         """The members that hold an event, first in line first."""
         return self._members.roster.replicas_of(place_name(copy.id), copy.replication.count)
 
+    def holders_of(self, copy: Copy) -> tuple[str, ...]:
+        """The same members in any order, at no cost where all members hold all events."""
+        names = self._members.roster.names
+        return names if copy.replication.count >= len(names) else self.replicas_of(copy)
+
     def turn_at(self, event: Event) -> int:
         copy = self.store.copies.get((event.tenant, event.id))
         if copy is None:
@@ -176,20 +181,23 @@ class Holder:
         known: list[int] = []
         names: set[CopyName] = set()
         for index, copy in enumerate(copies):
-            if copy.event is not None and self._members.me not in self.replicas_of(copy):
+            if copy.event is not None and self._members.me not in self.holders_of(copy):
                 self.strays[copy.name] = None
             if copy.name in self.store.copies or copy.name in names or copy.name in self._adding:
                 known.append(index)
             elif copy.event is None:
                 self.store.put_tombstone(copy)
-            elif not self.store.has_room(len(copy.event.payload)):
+            elif not self.store.reserve(copy):
                 results[index] = "full"
             else:
                 adding[index] = copy
                 names.add(copy.name)
         if adding:
-            for index, result in zip(adding, await self._add(list(adding.values())), strict=True):
-                results[index] = result
+            try:
+                for index, result in zip(adding, await self._add(list(adding.values())), strict=True):
+                    results[index] = result
+            finally:
+                self.store.release(adding.values())
         for index in known:
             results[index] = await self._meet(copies[index], is_new)
         return results

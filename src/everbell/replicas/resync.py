@@ -2,7 +2,8 @@
 
 It runs after a change of the members, and for nodes that missed messages. A page of copies is compared first, so only
 copies that the other node lacks are sent. A node that is no longer a replica of an event drops its copy after all
-replicas have confirmed theirs. A pause after each page bounds the rate, so that deliveries do not suffer.
+replicas have confirmed theirs. The earliest due events come first: a node that starts again has its events back before
+they are due, if it can. A pause after each page bounds the rate, so that deliveries do not suffer (`ResyncPace`).
 
 A resync ends: it walks once over the copies that were there at its start. Later changes are sent as they happen.
 """
@@ -11,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from everbell.clock import Clock
 from everbell.core.replicas.copies import Copy
+from everbell.core.replicas.pace import ResyncPace
 from everbell.core.replicas.placement import Roster
 from everbell.engine.replica_requests import CompareCopies, ConfirmCopies, CopyName, NoteBusy
 from everbell.errors import EverbellError
@@ -25,8 +27,9 @@ from everbell.replicas.port import Members
 _TICK_S = 0.5
 # A change of the members is rarely alone: a node that restarts leaves and joins.
 _QUIET_S = 1.0
-_PAGE = 200
-_PER_S = 20_000
+_PAGE = 400
+# Nodes that walk at the same time bring different pages to a third one, and find each other's copies there later.
+_TURNS = 3
 # How long a resync waits before it tries again to give away copies for which the others have no room.
 _AGAIN_S = 10.0
 
@@ -127,17 +130,25 @@ class Resync:
         roster = self._members.roster
         silent: set[str] = set()
         has_all = True
-        names = list(self._holder.store.copies) if names is None else names
+        store = self._holder.store
+        self.left = len(store.copies) if names is None else len(names)
+        turn = roster.names.index(self._members.me) % _TURNS if self._members.me in roster.names else 0
+        pages = store.pages(_PAGE, turn, _TURNS) if names is None else _pages_of(names)
         self.started_at = self._clock.now()
+        pace = ResyncPace()
         try:
-            for start in range(0, len(names), _PAGE):
-                self.left = len(names) - start
+            for page in pages:
                 if roster is not self._members.roster:
                     return False
                 if only is not None and silent.issuperset(only):
                     break
-                has_all &= await self._page(roster, names[start : start + _PAGE], only, silent)
-                await asyncio.sleep(_PAGE / _PER_S)
+                began_ms = self._clock.elapsed_ms()
+                has_all &= await self._page(roster, page, only, silent)
+                ended_ms = self._clock.elapsed_ms()
+                rest_ms = pace.rest_ms(len(page), ended_ms - began_ms)
+                await asyncio.sleep(rest_ms / 1_000)
+                pace.note_rest(self._clock.elapsed_ms() - ended_ms)
+                self.left = max(self.left - len(page), 1)
         finally:
             self.left, self.started_at = 0, None
         return has_all
@@ -151,7 +162,7 @@ class Resync:
         by_member: defaultdict[str, list[Copy]] = defaultdict(list)
         former: list[tuple[Copy, tuple[str, ...]]] = []
         for copy in copies:
-            replicas = self._holder.replicas_of(copy)
+            replicas = self._holder.holders_of(copy)
             if me not in replicas and copy.event is not None:
                 former.append((copy, replicas))
             for name in replicas:
@@ -206,3 +217,7 @@ class Resync:
             return {copies[index].name for index in await self._members.ask(member, request)}
         except EverbellError:
             return set()
+
+
+def _pages_of(names: Sequence[CopyName]) -> Iterator[Sequence[CopyName]]:
+    return (names[start : start + _PAGE] for start in range(0, len(names), _PAGE))

@@ -10,7 +10,8 @@ All memory is counted: live events against the cap, ends (tombstones and history
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import merge as merge_sorted
 from itertools import islice
 
 from msgspec.structs import replace
@@ -53,6 +54,8 @@ class CopyStore(MemoryStore):
         """All copies, tombstones included."""
         self.held_bytes = 0
         self.cap_bytes = cap_bytes
+        # For events that are being added: several requests may do so at the same time.
+        self._reserved_bytes = 0
         self.tombstones = 0
         self.hybrid = HybridClock(node)
         self._node = node
@@ -69,6 +72,8 @@ class CopyStore(MemoryStore):
         self._ends: dict[_RecordName, tuple[int, int]] = {}
         self._made_room_ms = 0
         self._shared = SharedValues()
+        # The events that have come to an earlier place since a walk over all copies began.
+        self._moved_back: dict[CopyName, None] = {}
 
     def expect(self, name: CopyName, copy: Copy | None) -> None:
         """The next change of this event comes from another replica, whose copy is given. None: it is dropped here."""
@@ -78,9 +83,17 @@ class CopyStore(MemoryStore):
         """The announced change was refused."""
         self._expected.pop(name, None)
 
-    def has_room(self, payload_bytes: int) -> bool:
-        """Whether another event of a user fits below the cap."""
-        return self.held_bytes + COPY_BYTES + payload_bytes <= self.cap_bytes
+    def reserve(self, copy: Copy) -> bool:
+        """Whether another event fits below the cap. Its place is reserved until `release`."""
+        cost = _cost(copy)
+        if self.held_bytes + self._reserved_bytes + cost > self.cap_bytes:
+            return False
+        self._reserved_bytes += cost
+        return True
+
+    def release(self, copies: Iterable[Copy]) -> None:
+        """These events are held now, or were refused for another reason."""
+        self._reserved_bytes -= sum(map(_cost, copies))
 
     async def apply(self, changes: Sequence[Change], epochs: Mapping[int, int]) -> Mapping[int, Refusal]:
         refused = await super().apply(changes, epochs)
@@ -133,6 +146,10 @@ class CopyStore(MemoryStore):
             self.overdue.pop(name, None)
         self.hybrid.see(copy.stamp)
         self.hybrid.see(copy.touched)
+        if isinstance(change, Move) and (
+            change.after.position < change.before.position or change.before.state == "dead"
+        ):
+            self._moved_back[name] = None
         if isinstance(change, Finish):
             occurrence = 0 if change.following is None else change.record.occurrence
             quiet_ms = _NO_TOMBSTONE if occurrence else self._quiet_ms(copy)
@@ -217,6 +234,29 @@ class CopyStore(MemoryStore):
         if name[3] == 0 and copy is not None and copy.event is None:
             del self.copies[name[1:3]]
             self.tombstones -= 1
+
+    def pages(self, size: int, turn: int, turns: int) -> Iterator[list[CopyName]]:
+        """The names of all copies: the earliest due first, then dead events, then ends. Copies may change between
+        two pages. Events that are new since the first page may be left out; all others are there, some of them twice.
+
+        Each of several nodes that walk at the same time has a `turn`, and begins with another one of the next pages.
+        """
+        self._moved_back.clear()
+        shelves, place = self._shelves, -1
+        last = max((shelf.last for shelf in shelves.scheduled), default=-1)
+        while place < last:
+            places = list(islice(merge_sorted(*(shelf.after(place) for shelf in shelves.scheduled)), turns * size))
+            if not places:
+                break
+            place = places[-1]
+            names = [(event.tenant, event.id) for event in map(shelves.at, places)]
+            some = [names[start : start + size] for start in range(0, len(names), size)]
+            yield from some[turn:] + some[:turn]
+        dead = [shelves.at(place) for shelf in shelves.dead.values() for place in shelf.after(-1)]
+        ended = (name[1:3] for name in self._ends if name[3] == 0)
+        others = [*((event.tenant, event.id) for event in dead), *ended, *self._moved_back]
+        for start in range(0, len(others), size):
+            yield others[start : start + size]
 
     def live(self) -> Iterator[Copy]:
         return (copy for copy in self.copies.values() if copy.event is not None)

@@ -59,5 +59,10 @@ class Positions:
             for later in self._runs[index + 1 :]:
                 yield from later
 
+    @property
+    def last(self) -> int:
+        """The highest position; -1 if there is none."""
+        return self._lasts[-1] if self._lasts else -1
+
     def __len__(self) -> int:
         return sum(map(len, self._runs))

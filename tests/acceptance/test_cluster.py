@@ -5,6 +5,7 @@ under load. All acknowledged events arrive, in order per key, under epochs that 
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from tests.acceptance import off_clock
 from tests.acceptance.fleet import Fleet, epochs_go_back
-from tests.acceptance.load import Load, Shape
-from tests.acceptance.machine import Machine, until
+from tests.acceptance.load import Load, Shape, instant
+from tests.acceptance.machine import Machine, now_ms, until
 from tests.acceptance.receiver import Received, Receiver
 from tests.services import shared
 from tests.services.postgres import PostgresServer
@@ -84,6 +86,35 @@ def test_a_node_frozen_past_its_lease_breaks_no_promise(fleet: Fleet) -> None:
             fleet.nodes["n2"].signal(signal.SIGCONT)
         fleet.until_balanced("n1", "n2", "n3")
         judge(load, fleet, receiver)
+
+
+def test_clocks_that_are_15_s_apart_break_neither_order_nor_takeover(tmp_path: Path, config: str) -> None:
+    store = shared.postgres().fresh_schema()
+    with Receiver(11) as receiver, Fleet(tmp_path, store, *QUICK, "--config", config) as fleet:
+        for name, off_s in (("n1", -7), ("n2", 0), ("n3", 8)):
+            fleet.nodes[name] = fleet.machine(name)
+            fleet.nodes[name].start(sys.executable, off_clock.__file__, str(off_s))
+        fleet.until_balanced("n1", "n2", "n3")
+        # All events are accepted before they are due by the clock that is ahead, so their order is defined.
+        first_at = now_ms() + 15_000
+        keys = [f"k{number}" for number in range(40)]
+        events: list[dict[str, object]] = [
+            {"to": receiver.url("/ok"), "key": key, "id": f"{key}-{turn}", "at": instant(first_at + 200 * turn)}
+            for turn in range(10)
+            for key in keys
+        ]
+        fleet.nodes["n2"].schedule_many(events)
+        until(lambda: receiver.received, "the node whose clock is ahead delivers")
+        fleet.kill("n3")
+        fleet.nodes.pop("n3")
+        until(lambda: len(receiver.received) > len(events) // 2, "half is delivered")
+        fleet.kill("n1")
+        fleet.nodes.pop("n1")
+        until(lambda: len({received.id for received in receiver.received}) == len(events), "all are delivered")
+        for key in keys:
+            came = [each.id for each in receiver.received if each.id.startswith(f"{key}-")]
+            assert list(dict.fromkeys(came)) == [f"{key}-{turn}" for turn in range(10)]
+        assert epochs_go_back(receiver.received) == []
 
 
 def test_a_rolling_restart_repeats_no_delivery_and_removes_no_node(fleet: Fleet) -> None:

@@ -321,7 +321,8 @@ def test_kafka_in_and_out_with_a_restart_in_the_middle(tmp_path: Path) -> None:
 
 def test_gateways_keys_and_a_restart(tmp_path: Path, receiver: Receiver) -> None:
     key_file = tmp_path / "first-key"
-    machine = Machine(tmp_path, *ON, "--gateways", "2", "--bootstrap-key", str(key_file))
+    options = ("--gateways", "2", "--bootstrap-key", str(key_file), "--allow-targets", "127.0.0.0/8")
+    machine = Machine(tmp_path, *ON, *options)
     with machine:
         assert machine.call("POST", "/events/schedule", [wish("x", 0)]).status == 401
         assert machine.call("GET", "/ping").status == 200
@@ -331,10 +332,18 @@ def test_gateways_keys_and_a_restart(tmp_path: Path, receiver: Receiver) -> None
         # Every gateway knows the tenant at once.
         for n in range(50):
             assert words(schedule(machine, wish(f"e{n}", at))) == ["ACCEPTED"]
+        # A key that may schedule, and not read, sees no payload of others.
+        scopes = {"tenant": "*", "scopes": ["schedule"]}
+        operator, machine.token = machine.token, machine.call("POST", "/v1/keys", scopes).json["key"]
+        assert find(machine, "e0").status == 403
+        tried = find(machine, "e0", verb="dryrun")
+        assert (tried.status, tried.json["payload"], tried.json["eventStatus"]) == (200, None, "TRIGGERED")
+        assert machine.call("POST", "/events/tenant/register", {}).status == 403
+        machine.token = operator
         machine.kill()
         machine.start()
         assert list(machine.call("GET", "/events/tenants").json) == [TENANT]
-        got = receiver.until_ended(50, "/ok/kept")
+        got = receiver.until_ended(51, "/ok/kept")
         assert {full(one)["id"] for one in got} == {f"e{n}" for n in range(50)}
 
 

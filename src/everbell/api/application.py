@@ -119,6 +119,7 @@ class Api:
             return not authorizer.shuts_out(request, "read", tenant)
 
         edge = Edge(tenants, clock, allows_handlers=allows_handlers, kafka=kafka)
+        ports = FacadePorts(ask, edge, tenants, policies, entropy or SystemEntropy(), brokers, may_read)
         resources: tuple[Resource | None, ...] = (
             EventsApi(ask, edge, may_read),
             RecurrenceApi(ask, edge),
@@ -137,7 +138,7 @@ class Api:
             KillsApi(ask, clock) if pauses else None,
             page,
             SystemApi(health, metrics, lambda: self.document, ask if backups else None, page),
-            *make_facades(facades, FacadePorts(ask, edge, tenants, policies, entropy or SystemEntropy(), brokers)),
+            *make_facades(facades, ports),
         )
         routes: dict[tuple[str, str], Route] = {}
         for resource in resources:

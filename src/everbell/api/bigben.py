@@ -140,7 +140,10 @@ class BigBenApi(Facade, tag="bigben"):
         seen = await self._found(request)
         outcome = await self.ask(TryOut(seen.event.tenant, seen.event.id))
         error = None if outcome.result == "delivered" else EventError(outcome.code or 500, outcome.reason or "failed")
-        fired = replace(self._view(seen), event_status="TRIGGERED", triggered_at=event_time(self.edge.now()))
+        view = self._view(seen)
+        if not self.ports.may_read(request, seen.event.tenant):
+            view = replace(view, payload=None)
+        fired = replace(view, event_status="TRIGGERED", triggered_at=event_time(self.edge.now()))
         return json_response(replace(fired, error=error))
 
     @Route(

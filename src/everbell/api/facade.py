@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from everbell.api.route import Resource, Route
+from everbell.api.route import MayRead, Resource, Route
 from everbell.core.request import Ask
 from everbell.core.tenant import Tenants
 from everbell.edge.drafting import Edge
@@ -44,6 +44,8 @@ class FacadePorts(Struct, frozen=True):
     entropy: Entropy
     kafka: Mapping[str, str]
     """The brokers of each Kafka cluster, by its name."""
+    may_read: MayRead
+    """Whether the sender of a request may read the events of a tenant."""
 
 
 class Facade(Resource, tag=""):

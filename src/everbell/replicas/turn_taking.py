@@ -90,7 +90,9 @@ class TurnTaking:
             self._lines[sender, tenant, group] = until_ms
 
     def forget_announcements(self) -> None:
-        """Forget announcements of other nodes that no longer count."""
+        """Forget announcements of other nodes that no longer count. Called every moment."""
+        # A node that loses its place later must know that it had one.
+        self._has_joined = self.has_joined
         now, elapsed_ms = self._clock.now(), self._clock.elapsed_ms()
         self.busy = {name: busy for name, busy in self.busy.items() if busy.until_at > now}
         self._lines = {line: until_ms for line, until_ms in self._lines.items() if until_ms > elapsed_ms}

@@ -138,6 +138,26 @@ def test_a_cancel_on_one_side_of_a_split_wins_when_it_heals() -> None:
     run_town(story)
 
 
+def test_a_node_that_lost_its_place_in_the_cluster_still_changes_and_delivers_events() -> None:
+    async def story(town: Town) -> None:
+        await town.found("a", "b", "c")
+        due_at = town.clock.now() + 60_000
+        for event_id in ("x", "y"):
+            await town.schedule("a", draft_at(due_at, id=event_id))
+        line = town.nodes["a"].members.roster.replicas_of("y", 3)
+        await town.until(due_at - 30_000)
+        # Until now, no request and no delivery has made the node look whether it is a member.
+        alone = town.nodes[line[0]]
+        alone.members.is_inside = False
+        town.network.split(line[:1], line[1:])
+        seen = await alone.replicas.ask(Cancel(TENANT, "x"))
+        assert seen.holders == line[:1]
+        await town.until(due_at + 1_000)
+        assert [(rang.at, rang.id) for rang in town.rang if rang.node == line[0]] == [(due_at, "y")]
+
+    run_town(story)
+
+
 def test_too_few_holders_refuse_an_event_and_hold_nothing() -> None:
     async def story(town: Town) -> None:
         await town.found("a", "b", "c")

@@ -299,9 +299,11 @@ def test_cancel_by_id(play: Any) -> None:
 
 
 def test_cancel_by_key_and_tag(play: Any) -> None:
-    played = play(["cancel", "--key", "k", "--tag", "t"], Answer(200, {"cancelled": 1_234}))
+    no_more = Answer(200, {"cancelled": 0})
+    played = play(["cancel", "--key", "k", "--tag", "t"], Answer(200, {"cancelled": 1_234}), no_more)
     assert played.out == "cancelled 1,234 events\n"
-    assert play(["cancel", "--key", "k", "--json"], Answer(200, {"cancelled": 1})).documents == [{"cancelled": 1}]
+    as_json = play(["cancel", "--key", "k", "--json"], Answer(200, {"cancelled": 1}), no_more)
+    assert as_json.documents == [{"cancelled": 1}]
 
 
 def test_reschedule(play: Any) -> None:

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.processes import quiet_environment
+from tests.services import shared
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PATIENCE_S = 120
+WITH_LOG = ("call_sessions",)
+"""The examples that get the URL of a log that several nodes share."""
 
 SHOWN = {
     "library_reminder": ["first run: scheduled", "second run: user 7, stretch! (attempt 1)"],
@@ -69,6 +72,12 @@ SHOWN = {
         "grace: a refresh now is refused",
         "ended in the order: ada, grace",
     ],
+    "call_sessions": [
+        "30 calls, each held by n1, n2, n3",
+        "n1 was killed",
+        "ended: all vanished ones",
+        "still open: scheduled, hung up: cancelled",
+    ],
     "batch_import": [
         "accepted 19,999 of 20,000",
         "refused number 4711: in: 'soon' is not a duration",
@@ -83,8 +92,9 @@ def test_every_example_is_run() -> None:
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_an_example_prints_the_results_that_it_promises(name: str) -> None:
+    arguments = [shared.postgres().fresh_schema()] if name in WITH_LOG else []
     run = subprocess.run(
-        [sys.executable, str(EXAMPLES / f"{name}.py")],
+        [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

@@ -139,7 +139,7 @@ class Cluster:
             members = ClusterMembers(settings.name, lambda: node, peers, lambda: answers.ask)
             replicas = await hold(members, stored)
         # Other nodes ask this engine alone: a request that was passed on once is never passed on again.
-        own: Ask = engine.ask if replicas is None else NodeViews(replicas.holder, engine.ask).ask
+        own: Ask = engine.ask if replicas is None else NodeViews(replicas.holder, replicas.members, engine.ask).ask
         answers = Handlers(
             Played.by(lambda request: has_played(node, request)),
             *(() if replicas is None else replicas.peer_handlers),

@@ -43,7 +43,7 @@ class HeldBatches:
         drafts = body if isinstance(body, (list, tuple)) else ()
         held = [index for index, draft in enumerate(drafts) if draft.replicas is not None]
         if not self._has_store and (len(held) < len(drafts) or not drafts):
-            raise _no_store()
+            raise no_store()
         if not held:
             return await self._stored(request)
         results: dict[int, DraftResult] = {}
@@ -66,7 +66,7 @@ class HeldBatches:
         held = [index for index, item in enumerate(items) if self._is_held(tenant, item)]
         left = [index for index in range(len(items)) if index not in set(held)]
         if not self._has_store and any(items[index].draft is not None for index in left):
-            raise _no_store()
+            raise no_store()
         results: dict[int, ItemResult] = {}
         if left and self._has_store:
             stored = await self._stored(ApplyItems(tenant, [items[index] for index in left]))
@@ -139,5 +139,6 @@ def _as_item(made: DraftResult) -> ItemResult:
     return ItemDone(made if isinstance(made, str) else made.event.id, "created")
 
 
-def _no_store() -> InvalidInput:
+def no_store() -> InvalidInput:
+    """The error for a new event that needs a store where there is none."""
     return InvalidInput("this server keeps no store: events need durability replicas", "durability")

@@ -53,7 +53,7 @@ from everbell.engine.view_requests import Explain
 from everbell.entropy import Entropy
 from everbell.errors import NotFound
 from everbell.links.packing import answer_packed
-from everbell.replicas.batches import HeldBatches
+from everbell.replicas.batches import HeldBatches, no_store
 from everbell.replicas.beacons import Beacons
 from everbell.replicas.comparison import Comparison
 from everbell.replicas.coordinator import Coordinator
@@ -101,6 +101,7 @@ class Replicas:
         self._tenants = tenants
         self._clock = clock
         self._stored = stored
+        self._has_store = has_store
         queries = Queries(members, holder, clock, stored)
         quotas = Quotas(tenants, clock, queries.pending, Notices(clock))
         meter = holder.engine.meter
@@ -244,6 +245,8 @@ class Replicas:
     async def _replace(self, request: Replace) -> Seen:
         is_held = is_replica_id(request.id) or request.draft.replicas is not None
         if is_made(request.id) or not is_held:
+            if not self._has_store:
+                raise no_store()
             return await self._stored(request)
         return await self._coordinator.replace(request)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -12,9 +13,11 @@ from everbell.core.batch_item import BatchItem, ItemDone
 from everbell.core.event import Repeat
 from everbell.core.occurrence import Occurrence
 from everbell.core.pause import Pause
+from everbell.core.replicas.copies import REPLICA_FORMAT
 from everbell.core.retry import Outcome, RetryPolicy
 from everbell.core.tenant import Limits, Tenant
 from everbell.engine.engine import Engine
+from everbell.engine.replica_requests import HoldCopies
 from everbell.engine.requests import (
     ApplyItems,
     CancelMatching,
@@ -28,7 +31,7 @@ from everbell.engine.requests import (
 from everbell.engine.tally import DELIVERED, SCHEDULED
 from everbell.engine.view_requests import Explain, GetPast, GetTargets
 from everbell.entropy import SeededEntropy
-from everbell.errors import Throttled
+from everbell.errors import Overloaded, Throttled
 from everbell.replicas.node_views import NodeViews
 from everbell.stores.memory.store import MemoryStore
 from everbell.stores.port import Filter
@@ -270,7 +273,7 @@ def test_many_events_count_once_in_the_history_of_all_nodes() -> None:
     async def views(node: Any) -> NodeViews:
         holder = node.replicas.holder
         engine = await Engine.start(MemoryStore(4), {}, holder.engine.tenants, node.clock, SeededEntropy(1))
-        return NodeViews(holder, engine.ask)
+        return NodeViews(holder, node.members, engine.ask)
 
     run_town(story)
 
@@ -286,5 +289,31 @@ def test_the_holders_of_an_event_are_named_in_the_order_of_their_turns() -> None
         await town.until(due_at + 5_000)
         seen = await town.get("b", "x")
         assert (seen.status, seen.holders) == ("retrying", (line[1], line[2], line[0]))
+
+    run_town(story)
+
+
+def test_nodes_of_another_format_take_no_copies_and_the_answer_says_so() -> None:
+    async def story(town: Town) -> None:
+        await town.found("a", "b", "c")
+        due_at = town.clock.now() + 20_000
+        before = str(await town.schedule("a", draft_at(due_at)))
+        members = town.nodes["a"].members
+        ask, strangers = members.ask, {"b"}
+
+        async def ask_in_another_format(name: str, request: Any) -> Any:
+            is_changed = name in strangers and isinstance(request, HoldCopies)
+            return await ask(name, replace(request, format=REPLICA_FORMAT + 1) if is_changed else request)
+
+        members.ask = ask_in_another_format  # type: ignore[method-assign]
+        with_one = await town.schedule("a", draft_at(due_at))
+        assert isinstance(with_one, str), "the majority has the same format"
+        strangers.add("c")
+        refused = await town.schedule("a", draft_at(due_at))
+        assert isinstance(refused, Overloaded)
+        assert "held by 1 of 3" in str(refused)
+        assert f"in format {REPLICA_FORMAT}, not {REPLICA_FORMAT + 1}: run one version on all nodes" in str(refused)
+        await town.until(due_at + 60_000)
+        assert {before, with_one} == {rang.id for rang in town.rang}
 
     run_town(story)

@@ -119,7 +119,7 @@ class MemoryStore:
         return gone
 
     async def backup(self, path: str) -> None:
-        raise StoreUnusable("memory: keeps nothing on disk, so it cannot be backed up: use rocksdb:PATH")
+        raise StoreUnusable("this server keeps nothing on disk, so there is nothing to back up: use rocksdb:PATH")
 
     async def close(self) -> None:
         """Nothing to release."""

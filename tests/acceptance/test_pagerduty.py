@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from everbell.core.time import format_instant
+from tests.acceptance.fleet import Fleet
 from tests.acceptance.kafka_stage import PROPERTIES
 from tests.acceptance.machine import Answer, Machine, now_ms, until
 from tests.acceptance.receiver import Receiver
@@ -220,3 +221,45 @@ def test_records_that_are_no_tasks_are_set_aside(stage: TaskStage) -> None:
     letters = stage.topics.read(stage.refused, len(bad))
     assert sorted(letter.value or b"" for letter in letters) == sorted(bad)
     assert all(letter.headers for letter in letters)
+
+
+def test_two_nodes_share_the_tasks_and_one_goes_on_while_the_other_is_away(tmp_path: Path) -> None:
+    server = shared.kafka()
+    topics = Topics(server)
+    source = topics.new(4)
+    properties = tmp_path / "kafka.properties"
+    properties.write_text(PROPERTIES)
+    kafka = ["--kafka-brokers", server.address, "--kafka-properties", str(properties)]
+    kafka += ["--kafka-topics", f"{source}=pd:pagerduty", "--kafka-group", server.fresh_name()]
+    with Receiver(1) as receiver:
+        config = tmp_path / "everbell.toml"
+        config.write_text(f'[tenants.pd]\nto = "{receiver.url("/ok/tasks")}"\n')
+        options = (*kafka, "--config", str(config), "--facade", "pagerduty=pd", "--lease", "1s")
+        with Fleet(tmp_path, shared.postgres().fresh_schema(), *options) as fleet:
+            fleet.grow("n1", "n2")
+            fleet.until_balanced("n1", "n2")
+            soon = now_ms() + 3_000
+
+            def write(first: int, count: int) -> None:
+                for n in range(first, first + count):
+                    task = {"version": 1, "orderingId": f"q{n % 5}", "scheduledTime": format_instant(soon + n)}
+                    task |= {"uniquenessKey": f"k{n}", "taskData": {"note": str(n)}}
+                    topics.send(source, json.dumps(task).encode(), key=f"q{n % 5}".encode())
+                topics.flush()
+
+            write(0, 50)
+            fleet.kill("n2")
+            write(50, 50)
+            receiver.until_ended(100, "/ok/tasks")
+            fleet.nodes["n2"].start()
+            write(100, 50)
+            until(lambda: len(ran(receiver)) == 150, lambda: f"{len(ran(receiver))} of 150 ran")
+            for queue in range(5):
+                mine = [n for n in ran(receiver) if n % 5 == queue]
+                assert mine == sorted(mine), mine
+
+
+def ran(receiver: Receiver) -> list[int]:
+    """The numbers of the tasks that ran, in the order of their first beginnings."""
+    begun = sorted(receiver.on("/ok/tasks"), key=lambda one: one.order)
+    return list(dict.fromkeys(int(json.loads(one.body)["taskData"]["note"]) for one in begun))

@@ -242,7 +242,9 @@ def _consistent(machine: Machine) -> None:
 # Both run in one cluster
 
 
-def test_a_cluster_is_upgraded_node_by_node_under_load(tmp_path: Path, receiver: Receiver, config: str) -> None:
+def test_a_cluster_is_upgraded_and_downgraded_node_by_node_under_load(
+    tmp_path: Path, receiver: Receiver, config: str
+) -> None:
     store = shared.postgres().fresh_schema()
     with Fleet(tmp_path, store, *CALM, "--config", config) as fleet, Receiver() as walked:
         fleet.version = previous()
@@ -255,7 +257,8 @@ def test_a_cluster_is_upgraded_node_by_node_under_load(tmp_path: Path, receiver:
         fleet.until_balanced(*NAMES)
         load = Load(fleet, receiver, SHAPE, 8)  # type: ignore[arg-type]  # A load uses a fleet as a machine.
         load.start()
-        steps = [("n1", NEW), ("n2", NEW), ("n3", NEW), ("n1", previous())]
+        # There and back again.
+        steps = [(name, version) for version in (NEW, previous()) for name in NAMES]
         for number, (name, version) in enumerate(steps, 1):
             load.until_acknowledged(load.acknowledged + BETWEEN)
             _replace(fleet, name, version)

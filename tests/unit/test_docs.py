@@ -224,3 +224,10 @@ def _awaiting(tree: ast.AST) -> set[str]:
         else:
             found |= _awaiting(node)
     return found
+
+
+def test_the_ledger_of_campaigns_adds_up() -> None:
+    text = (INTERNALS / "campaigns.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if re.match(r"\| (20\d\d-|total)", line)]
+    numbers = [[float(cell.partition(":")[0].replace(",", "")) for cell in row[-4:]] for row in rows]
+    assert [round(sum(column), 1) for column in zip(*numbers[:-1], strict=True)] == numbers[-1]

@@ -180,9 +180,12 @@ class Outcomes:
             self._timer = None
         if not self._changes:
             return
-        changes, ended, settled = self._changes, self._ended, self._settled
-        self._changes, self._ended, self._settled = [], [], []
-        self._writer.submit(changes, lambda _: self._stored(ended, settled), must=True)
+        # A request may have caused this flush, and a fault in a request ends only the request. But without these
+        # outcomes, which may be those of other events, the engine cannot go on.
+        with self._supervisor.critical():
+            changes, ended, settled = self._changes, self._ended, self._settled
+            self._changes, self._ended, self._settled = [], [], []
+            self._writer.submit(changes, lambda _: self._stored(ended, settled), must=True)
 
     def _flush_soon(self) -> None:
         """Submit the collected changes at the end of this turn of the loop."""

@@ -11,7 +11,8 @@ from everbell.core.tenant import Tenant
 from everbell.core.time import MINUTE_MS
 from everbell.engine.requests import Acknowledge, Cancel, ExtendLeases, FailLeases, Get, GiveBack, LeaseEvents
 from everbell.engine.settings import EngineSettings
-from everbell.errors import Stopping
+from everbell.engine.write_queue import WriteQueue
+from everbell.errors import EverbellError, Stopping
 from tests.unit.engine.stage import Stage, play
 
 WORK = ("default", "work")
@@ -30,6 +31,22 @@ def test_an_acknowledgement_is_answered_when_it_is_durable() -> None:
 
         assert stage.clock.now() >= began_at + 3_000
         assert await stage.status(event) == "delivered"
+
+    play(scene, tenants=[TENANT])
+
+
+def test_outcomes_that_cannot_be_submitted_end_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.schedule("e", to="queue:work")
+        (lease,) = await stage.engine.ask(LeaseEvents(*WORK, 1, 1_000, None))
+
+        def fault(*arguments: object, **options: object) -> None:
+            raise KeyError("a fault of ours")
+
+        monkeypatch.setattr(WriteQueue, "submit", fault)
+        with pytest.raises((KeyError, EverbellError)):
+            await stage.engine.ask(Acknowledge(*WORK, [lease.token]))
+        assert [type(error) for error in stage.broken] == [KeyError], "the outcome would be missing until a restart"
 
     play(scene, tenants=[TENANT])
 

@@ -46,6 +46,7 @@ class Guarded:
         config.write_text(CONFIG)
         options = ["--tls-cert", self.certificate, "--tls-key", key, "--bootstrap-key", str(self.key_file)]
         options += ["--audit-file", str(self.audit_file), "--config", str(config), "--gateways", str(gateways)]
+        options += ["--allow-targets", "127.0.0.0/8"]
         self.server = ServerProcess(folder, *options, "--log-level", "debug", store=f"rocksdb:{folder / 'store'}")
         self._trust = ssl.create_default_context(cafile=self.certificate)
 
@@ -119,15 +120,22 @@ def test_loopback_is_closed_from_the_first_key_on_unless_it_is_allowed(tmp_path:
     with Receiver(1) as receiver, Machine(tmp_path / "a", "--gateways", gateways) as machine:
         url = receiver.url("/status/200")
         machine.until_status(machine.schedule(url, **once), "delivered")
+        # The connection of the first delivery may still be open. Another address of the machine needs a new one.
+        other = receiver.url("/status/200", host="127.0.0.2")
+        earlier = machine.schedule(other, **once, **{"in": "1h"})
         made = CommandLine(machine.url)("keys", "create", "--all-tenants", "--scope", "admin")
         assert made.code == 0, made
         machine.token = made.out.strip()
-        # The connection of the first delivery may still be open. Another address of the machine needs a new one.
-        other = receiver.url("/status/200", host="127.0.0.2")
-        until(lambda: machine.call("GET", "/v1/tenants/shop/events").status == 200, "the new key is valid")
-        dead = machine.until_status(machine.schedule(other, **once), "dead")
-        assert "loopback" in dead["reason"]
-        assert "--allow-targets" in dead["reason"]
+        events = "/v1/tenants/shop/events"
+        until(lambda: machine.call("GET", events).status == 200, "the new key is valid")
+        # A new event is refused at once, and one that was scheduled before when it is due.
+        refused = machine.call("POST", events, {"to": other, "in": "1h"})
+        assert (refused.status, refused.json["field"]) == (422, "to")
+        assert machine.call("POST", f"{events}/{earlier}/deliver").status == 200
+        dead = machine.until_status(earlier, "dead")
+        for reason in (refused.json["detail"], dead["reason"]):
+            assert "loopback" in reason
+            assert "--allow-targets" in reason
     allowed = ("--allow-targets", "127.0.0.0/8", "--bootstrap-key", str(tmp_path / "key"))
     with Receiver(1) as receiver, Machine(tmp_path / "b", "--gateways", gateways, *allowed) as machine:
         machine.token = (tmp_path / "key").read_text().strip()

@@ -52,6 +52,13 @@ HEALTHY: Series = {
     'everbell_kafka_lag_records{topic="in"}': "40x60",
     "everbell_kafka_refused_total": "2x60",
     "everbell_kafka_letters_lost_total": "0x60",
+    'everbell_loop_blocks_total{process="engine"}': "4x60",
+    "everbell_unauthorized_total": "0+30x60",
+    "everbell_stalled": "0x60",
+    "everbell_replicas_bytes": "500x60",
+    "everbell_replicas_bytes_max": "1000x60",
+    "everbell_replicas_settled": "1x60",
+    "everbell_replicas_forgotten_early_total": "2x60",
 }
 STILL = {f'everbell_lateness_seconds_bucket{{le="{le}"}}': "900x60" for le in ("0.01", "5", "+Inf")}
 """Nothing starts any more."""
@@ -75,6 +82,12 @@ TROUBLE: dict[str, tuple[Series, str]] = {
     "KafkaBehind": ({'everbell_kafka_lag_records{topic="in"}': "40x20 200000x40"}, "22m"),
     "KafkaRefused": ({"everbell_kafka_refused_total": "2x20 5x40"}, "12m"),
     "KafkaLettersLost": ({"everbell_kafka_letters_lost_total": "0x20 1x40"}, "12m"),
+    "NothingStarts": ({"everbell_stalled": "0x20 1x40"}, "12m"),
+    "LoopBlocked": ({'everbell_loop_blocks_total{process="engine"}': "4x20 6x40"}, "12m"),
+    "Unauthorized": ({"everbell_unauthorized_total": "0+600x60"}, "20m"),
+    "ReplicaMemory": ({"everbell_replicas_bytes": "500x20 950x40"}, "12m"),
+    "ReplicasBehind": ({"everbell_replicas_settled": "1x20 0x40"}, "22m"),
+    "ReplicasForgotten": ({"everbell_replicas_forgotten_early_total": "2x20 4x40"}, "12m"),
 }
 
 FORGOTTEN: Series = {'everbell_pauses{what="queue"}': "1x2920"}
@@ -171,7 +184,7 @@ def value(url: str, query: str) -> float | None:
 
 
 def test_prometheus_reads_a_server_with_access_keys_and_raises_the_alarm(tmp_path: Path) -> None:
-    options = ("--bootstrap-key", str(tmp_path / "key"))
+    options = ("--bootstrap-key", str(tmp_path / "key"), "--allow-targets", "127.0.0.0/8")
     with ServerProcess(tmp_path, *options) as server:
         operator = (tmp_path / "key").read_text().strip()
         # The key as the first lines of deploy/prometheus.yaml make it.

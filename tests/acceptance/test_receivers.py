@@ -134,9 +134,19 @@ def test_a_target_without_a_listener_is_retried(machine: Machine, port: int) -> 
 
 
 @pytest.mark.parametrize("target", ["http://169.254.169.254/latest", "http://10.0.0.1/", "http://[fd00::1]/"])
-def test_a_forbidden_address_is_refused_without_a_second_attempt(machine: Machine, target: str) -> None:
-    event = machine.until_status(machine.schedule(target, retry=THREE), "dead")
-    assert [attempt["result"] for attempt in event["attempts"]] == ["refused"]
+def test_a_forbidden_address_is_refused_when_an_event_is_scheduled_or_changed(machine: Machine, target: str) -> None:
+    events = "/v1/tenants/shop/events"
+    spec = {"to": target, "in": "1h"}
+    refused = machine.call("POST", events, spec)
+    assert (refused.status, refused.json["field"]) == (422, "to")
+    assert refused.json["type"].endswith("/refused-address")
+    assert "--allow-targets" in refused.json["detail"]
+    batch = machine.call("POST", f"{events}/batch", [{"to": "queue:a", "in": "1h"}, spec])
+    assert batch.status == 207, batch
+    assert "--allow-targets" in batch.body.decode()
+    kept = machine.schedule("queue:a", **{"in": "1h"})
+    changed = machine.call("PATCH", f"{events}/{kept}", {"to": target})
+    assert (changed.status, changed.json["field"]) == (422, "to")
 
 
 def test_headers_are_complete_and_stable_over_attempts(receiver: Receiver, machine: Machine) -> None:

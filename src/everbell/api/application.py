@@ -45,6 +45,7 @@ from everbell.core.tenant import Tenants, check_tenant_name
 from everbell.edge.drafting import Edge
 from everbell.entropy import Entropy, SystemEntropy
 from everbell.errors import EverbellError, Forbidden, NotFound, Unauthorized
+from everbell.http.address_guard import Guard
 from everbell.http.message import LATER, HttpRequest, HttpResponse
 from everbell.http.problem import WrongMethod, problem_of
 from everbell.links.port import PoliciesPort
@@ -110,6 +111,7 @@ class Api:
         allows_handlers: bool = False,
         kafka: KafkaTargets = NO_KAFKA,
         brokers: Mapping[str, str] = MappingProxyType({}),
+        guard: Guard | None = None,
         facades: Sequence[FacadeSetting] = (),
         entropy: Entropy | None = None,
     ) -> None:
@@ -118,7 +120,7 @@ class Api:
         def may_read(request: HttpRequest, tenant: str) -> bool:
             return not authorizer.shuts_out(request, "read", tenant)
 
-        edge = Edge(tenants, clock, allows_handlers=allows_handlers, kafka=kafka)
+        edge = Edge(tenants, clock, allows_handlers=allows_handlers, kafka=kafka, guard=guard)
         ports = FacadePorts(ask, edge, tenants, policies, entropy or SystemEntropy(), brokers, may_read)
         resources: tuple[Resource | None, ...] = (
             EventsApi(ask, edge, may_read),

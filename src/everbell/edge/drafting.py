@@ -22,15 +22,18 @@ from everbell.core.simple_batch import SimpleBatch, add_simple
 from everbell.core.spec import ChangeSpec, Draft, EventSpec, PlainSpec, amendment_of, check_name, draft
 from everbell.core.target import group_of
 from everbell.core.tenant import Tenant, Tenants
+from everbell.core.url import split_url
 from everbell.edge.bodies import event_bytes_max
 from everbell.errors import InvalidInput
+from everbell.http.address_guard import Guard, literal_address
 from everbell.http.message import HttpRequest
 
 _TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 
 
 class Edge:
-    """Makes drafts under the policy of a tenant. `kafka` says which topics can be targets."""
+    """Makes drafts under the policy of a tenant. `kafka` says which topics can be targets; `guard` judges targets that
+    name an address instead of a host. Without one, all addresses are open."""
 
     def __init__(
         self,
@@ -39,6 +42,7 @@ class Edge:
         *,
         allows_handlers: bool,
         kafka: KafkaTargets = NO_KAFKA,
+        guard: Guard | None = None,
     ) -> None:
         self.policy = tenants.registered
         self.is_registered = tenants.is_registered
@@ -47,7 +51,8 @@ class Edge:
         self._allows_handlers = allows_handlers
         self._allows_replicas = tenants.may_replicate
         self._kafka = kafka
-        self._check_target = lru_cache(maxsize=10_000)(self._check_reachable)
+        self._guard = guard
+        self._address_of = lru_cache(maxsize=10_000)(self._check_reachable)
 
     def hides_payloads(self, tenant: str) -> bool:
         """Whether answers about events leave their payloads and headers out."""
@@ -119,13 +124,21 @@ class Edge:
             spec.id = None  # A draft cannot ask for an id that Everbell made.
         return BatchItem(mode, check_id(event_id), self.checked(spec, policy, now, trace, produced_at))
 
-    def _check_reachable(self, to: str) -> None:
-        """Refuse text that is not a target, and targets that this process cannot reach."""
+    def _check_target(self, to: str) -> None:
+        """Refuse text that is not a target, and targets that this process cannot reach or must not reach."""
+        address = self._address_of(to)
+        if address is not None and self._guard is not None:
+            self._guard.check(address, "to")
+
+    def _check_reachable(self, to: str) -> str | None:
+        """Refuse text that is not a target, and targets that this process cannot reach. Return the address of a target
+        that names one: which addresses are open may change. A host's name is resolved when the event is due."""
         group_of(to)
         if to.startswith("handler:") and not self._allows_handlers:
             raise InvalidInput("a server has no handlers; use queue:name and a worker, or https://…", "to")
         if to.startswith("kafka:"):
             self._kafka.check(to)
+        return literal_address(split_url(to)[1]) if to.startswith("http") else None
 
     def _check_for(self, policy: Tenant) -> Callable[[str], None]:
         """The check of targets for one tenant."""

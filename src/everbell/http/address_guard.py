@@ -17,6 +17,7 @@ The rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 from everbell.errors import InvalidInput
@@ -62,6 +63,7 @@ _CLOSED_IPV6 = tuple(
         ("ff00::/8", "multicast"),
     )
 )
+_KEPT_MAX = 4_096
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
 _MAPPED = IPv6Network("::ffff:0:0/96")
 _NAT64 = IPv6Network("64:ff9b::/96")
@@ -94,29 +96,46 @@ class Guard:
         """`opens_loopback` is asked for every loopback address."""
         self._allow = tuple(allow)
         self._opens_loopback = opens_loopback
+        # The same few addresses are checked for every event and every connection.
+        self._judge = lru_cache(maxsize=_KEPT_MAX)(self._reason)
 
-    def check(self, address: str) -> None:
-        """Raises `RefusedAddress` unless a connection may be made to this address."""
+    def check(self, address: str, field: str | None = None) -> None:
+        """Raises `RefusedAddress` unless a connection may be made to this address. `field` named it."""
+        reason = self._judge(address, self._opens_loopback())
+        if reason is not None:
+            raise RefusedAddress(reason, field)
+
+    def _reason(self, address: str, opens_loopback: bool) -> str | None:
         try:
-            parsed = ip_address(address)
+            self._check(ip_address(address), address, opens_loopback)
+        except RefusedAddress as refused:
+            return refused.reason
         except ValueError:
-            raise RefusedAddress(f"{address[:64]!r} is not an IP address") from None
-        self._check(parsed, address)
+            return f"{address[:64]!r} is not an IP address"
+        return None
 
-    def _check(self, address: Address, written: str) -> None:
+    def _check(self, address: Address, written: str, opens_loopback: bool) -> None:
         if isinstance(address, IPv6Address):
             for carried in carried_by(address):
-                self._check(carried, written)
+                self._check(carried, written, opens_loopback)
             if address in _MAPPED:
                 return  # The system connects to the IPv4 address itself.
         label = _closed(address)
-        if label == _LOOPBACK and self._opens_loopback():
+        if label == _LOOPBACK and opens_loopback:
             return
         if label is not None and not any(address in network for network in self._allow):
             form = "" if str(address) == written else f" leads to {address}, which"
             raise RefusedAddress(
                 f"the address {written}{form} is {label}; if it is meant, open its network with --allow-targets"
             )
+
+
+def literal_address(host: str) -> str | None:
+    """The address that a host is, if it is one and no name."""
+    try:
+        return str(ip_address(host))
+    except ValueError:
+        return None
 
 
 def carried_by(address: IPv6Address) -> Iterator[IPv4Address]:

@@ -14,9 +14,8 @@ import asyncio
 import os
 import ssl
 from collections.abc import Callable, Coroutine, Sequence
-from ipaddress import ip_address
 
-from everbell.http.address_guard import Guard, RefusedAddress
+from everbell.http.address_guard import Guard, RefusedAddress, literal_address
 from everbell.http.client_connection import HttpConnection
 from everbell.http.client_message import HttpFailure
 from everbell.http.resolver import Resolve, Resolver
@@ -59,11 +58,8 @@ class Dialler:
         return await _first(connect, addresses[:ADDRESSES_TRIED_MAX], self._stagger_s)
 
     async def _addresses(self, host: str, port: int, tenant: str) -> Sequence[str]:
-        try:
-            return [str(ip_address(host))]
-        except ValueError:
-            pass
-        return await self._resolver.addresses(host, port, tenant)
+        literal = literal_address(host)
+        return await self._resolver.addresses(host, port, tenant) if literal is None else [literal]
 
     def is_waiting(self, host: str) -> bool:
         """Whether the name of the host waits for its turn to be resolved."""

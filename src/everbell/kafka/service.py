@@ -15,6 +15,7 @@ from everbell.core.reader_report import ReaderReport
 from everbell.core.request import Ask
 from everbell.core.tenant import Tenants
 from everbell.errors import InvalidInput
+from everbell.http.address_guard import Guard
 from everbell.kafka.channel import KafkaChannel
 from everbell.kafka.metrics import render_kafka
 from everbell.kafka.outlet import check_cluster
@@ -45,10 +46,10 @@ class KafkaService:
         self.channel = KafkaChannel(settings.clusters, settings.targets, clock)
         self.readers = Readers()
 
-    def read(self, ask: Ask, tenants: Tenants, value_bytes_max: int) -> None:
+    def read(self, ask: Ask, tenants: Tenants, value_bytes_max: int, guard: Guard) -> None:
         """Begin to read the topics of the settings in this process."""
         if self._settings.topics:
-            self._source = open_source(self._settings, ask, tenants, self._clock, value_bytes_max, self._add_own)
+            self._source = open_source(self._settings, ask, tenants, self._clock, value_bytes_max, self._add_own, guard)
             self._source.start()
 
     async def stop_reading(self) -> None:

@@ -29,6 +29,7 @@ from everbell.core.reader_report import ReaderReport
 from everbell.core.request import Ask
 from everbell.core.tenant import Tenants
 from everbell.edge.drafting import Edge
+from everbell.http.address_guard import Guard
 from everbell.kafka.dead_letters import DeadLetters
 from everbell.kafka.errors import trouble_of
 from everbell.kafka.library_log import library_log
@@ -344,9 +345,10 @@ def open_source(
     clock: Clock,
     value_bytes_max: int,
     send: SendReport,
+    guard: Guard | None = None,
 ) -> KafkaSource:
     """The reader of the settings' topics. Raises `KafkaException` for wrong properties."""
-    edge = Edge(tenants, clock, allows_handlers=False, kafka=settings.targets)
+    edge = Edge(tenants, clock, allows_handlers=False, kafka=settings.targets, guard=guard)
     reader = RecordReader(settings.topics, edge, clock, value_bytes_max)
     letters = DeadLetters(settings.clusters[""], settings.dead_letters)
     return KafkaSource(settings, ask, reader, letters, send)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from ipaddress import ip_network
 
 import msgspec
 import uvloop
@@ -30,6 +31,7 @@ from everbell.engine.requests import GetHealth, GetMetrics, ReportProcess
 from everbell.entropy import SystemEntropy
 from everbell.errors import EverbellError
 from everbell.http.accept_balancer import ConnectionCounts, OwnCount
+from everbell.http.address_guard import Guard
 from everbell.http.pages_guard import PagesGuard
 from everbell.http.problem import server_problem
 from everbell.http.server import HttpServer, ServerLimits
@@ -82,6 +84,8 @@ class Gateway:
         await policies.fetch()
         engine = GatewayEngine(link, clock, SystemEntropy())
         audit = AuditLog(plan.audit, plan.audit_file, clock)
+        networks = tuple(map(ip_network, plan.allow_targets))
+        guard = Guard(networks, lambda: plan.on_loopback and not keys.ring().keys)
         api = Api(
             engine.ask,
             tenants,
@@ -98,6 +102,7 @@ class Gateway:
             audit=audit,
             kafka=plan.kafka.targets,
             brokers=plan.kafka.brokers,
+            guard=guard,
             facades=plan.facades,
         )
         shares = gateway_shares(raise_file_limit())
@@ -107,8 +112,8 @@ class Gateway:
             connections_max=shares.inbound,
             turned_away_max=shares.turned_away,
         )
-        guard = PagesGuard(api, on_loopback=plan.on_loopback)
-        server = HttpServer(guard, limits=limits, on_problem=server_problem, screen=guard.screening(api.screen))
+        pages = PagesGuard(api, on_loopback=plan.on_loopback)
+        server = HttpServer(pages, limits=limits, on_problem=server_problem, screen=pages.screening(api.screen))
         if tls is not None:
             loop.add_signal_handler(signal.SIGHUP, renew_certificate, tls, plan.tls)
         listener = socket.socket(fileno=plan.listener)
@@ -119,7 +124,8 @@ class Gateway:
         looking = self._keep_looking(link, partial(self._report, api))
         following = [asyncio.create_task(work) for work in (looking, keys.follow(), policies.follow())]
         readings = [
-            asyncio.create_task(work(engine, tenants, stop)) for work in (self._read_topics, self._collect_outboxes)
+            asyncio.create_task(work(engine, tenants, guard, stop))
+            for work in (self._read_topics, self._collect_outboxes)
         ]
         for reading in readings:
             reading.add_done_callback(lambda ended: stop.set() if ended.exception() else None)
@@ -130,24 +136,28 @@ class Gateway:
         await server.stop(0 if link.lost.done() else _GRACE_S)
         await asyncio.gather(*readings)
 
-    async def _read_topics(self, engine: GatewayEngine, tenants: Tenants, stop: asyncio.Event) -> None:
+    async def _read_topics(self, engine: GatewayEngine, tenants: Tenants, guard: Guard, stop: asyncio.Event) -> None:
         plan = self._plan
         if plan.kafka.topics:
             from everbell.node.gateway_kafka import (
                 GatewayReading,  # The Kafka library is needed only if topics are read.
             )
 
-            reading = GatewayReading(engine, plan.number, plan.kafka, tenants, SystemClock(), plan.body_bytes_max)
+            reading = GatewayReading(
+                engine, plan.number, plan.kafka, tenants, SystemClock(), plan.body_bytes_max, guard
+            )
             await reading.run(stop)
 
-    async def _collect_outboxes(self, engine: GatewayEngine, tenants: Tenants, stop: asyncio.Event) -> None:
+    async def _collect_outboxes(
+        self, engine: GatewayEngine, tenants: Tenants, guard: Guard, stop: asyncio.Event
+    ) -> None:
         plan = self._plan
         numbers = share_of(plan.number, plan.gateways, len(plan.outboxes))
         if numbers:
             from everbell.node.gateway_outbox import GatewayCollecting  # The driver of PostgreSQL is needed only here.
 
             outboxes = {number: plan.outboxes[number] for number in numbers}
-            await GatewayCollecting(engine, outboxes, tenants, SystemClock(), plan.kafka.targets).run(stop)
+            await GatewayCollecting(engine, outboxes, tenants, SystemClock(), plan.kafka.targets, guard).run(stop)
 
     def _report(self, api: Api) -> ReportProcess:
         watch = self._watch

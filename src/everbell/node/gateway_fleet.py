@@ -51,6 +51,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     log_format: LogFormat
     node: str
     on_loopback: bool
+    allow_targets: tuple[str, ...]
     may_be_open: bool
     tls: TlsSettings
     audit: Literal["changes", "all", "off"]
@@ -169,6 +170,7 @@ class Gateways:
             settings.log_format,
             settings.cluster.name,
             settings.on_loopback,
+            tuple(map(str, settings.allow_targets)),
             settings.may_be_open,
             settings.tls,
             settings.audit,

@@ -10,6 +10,7 @@ from everbell.core.reader_report import ReaderReport
 from everbell.core.tenant import Tenants
 from everbell.engine.requests import ReportReading, UntilStopping
 from everbell.errors import EverbellError
+from everbell.http.address_guard import Guard
 from everbell.kafka.settings import KafkaSettings
 from everbell.kafka.source import open_source
 from everbell.links.remote_engine import RemoteEngine
@@ -26,10 +27,11 @@ class GatewayReading:
         tenants: Tenants,
         clock: Clock,
         value_bytes_max: int,
+        guard: Guard,
     ) -> None:
         self._engine = engine
         self._number = number
-        self._source = open_source(settings, engine.ask, tenants, clock, value_bytes_max, self._report)
+        self._source = open_source(settings, engine.ask, tenants, clock, value_bytes_max, self._report, guard)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Read until the node stops or ends, or until this process stops."""

@@ -13,6 +13,7 @@ from everbell.core.kafka_targets import KafkaTargets
 from everbell.core.tenant import Tenants
 from everbell.engine.requests import ReportCollecting, UntilStopping
 from everbell.errors import EverbellError
+from everbell.http.address_guard import Guard
 from everbell.links.remote_engine import RemoteEngine
 from everbell.outbox.collector import open_collector
 from everbell.outbox.settings import OutboxAddress
@@ -28,10 +29,11 @@ class GatewayCollecting:
         tenants: Tenants,
         clock: Clock,
         kafka: KafkaTargets,
+        guard: Guard,
     ) -> None:
         self._engine = engine
         self._collectors = {
-            number: open_collector(outbox, engine.ask, tenants, clock, kafka, partial(self._report, number))
+            number: open_collector(outbox, engine.ask, tenants, clock, kafka, partial(self._report, number), guard)
             for number, outbox in outboxes.items()
         }
 

@@ -101,6 +101,7 @@ class Node:
         self._answers: NodeAnswers | None = None
         self._api: Api | None = None
         self._keys: ClusterKeys | None = None
+        self._guard = Guard(settings.allow_targets, self._opens_loopback)
         self._loop_watch = LoopWatch(self._clock)
         self._halted: BaseException | None = None
         self._stopping = False
@@ -118,11 +119,8 @@ class Node:
         await refuse_strangers(settings, self._log, self._clock)
         self._watch_signals()
         self._loop_watch.start()
-        pool = HttpPool(
-            guard=Guard(settings.allow_targets, self._opens_loopback),
-            connections_per_host_max=_CONNECTIONS_PER_HOST,
-            connections_max=node_shares(raise_file_limit()).outbound,
-        )
+        outbound = node_shares(raise_file_limit()).outbound
+        pool = HttpPool(guard=self._guard, connections_per_host_max=_CONNECTIONS_PER_HOST, connections_max=outbound)
         http = HttpChannel(pool, self._clock)
         channels: dict[str, Channel] = {"http": http, "https": http}
         if self._kafka is not None:
@@ -162,9 +160,9 @@ class Node:
         start = self._start_gateways if settings.gateways else self._start_server
         front = await start(answers, keys, policies, listener)
         if self._kafka is not None and not settings.gateways:
-            self._kafka.read(cluster.ask, settings.tenants, settings.body_bytes_max)
+            self._kafka.read(cluster.ask, settings.tenants, settings.body_bytes_max, self._guard)
         if self._outbox is not None and not settings.gateways:
-            self._outbox.collect(cluster.ask, settings.tenants, settings.kafka.targets)
+            self._outbox.collect(cluster.ask, settings.tenants, settings.kafka.targets, self._guard)
         if not self._stop.is_set():
             ready(url)
         await self._stop.wait()
@@ -257,6 +255,7 @@ class Node:
             audit=audit,
             kafka=settings.kafka.targets,
             brokers=settings.kafka.brokers,
+            guard=self._guard,
             facades=settings.facades,
         )
         shares = node_shares(raise_file_limit())

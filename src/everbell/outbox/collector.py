@@ -17,6 +17,7 @@ from everbell.core.kafka_targets import KafkaTargets
 from everbell.core.request import Ask
 from everbell.core.tenant import Tenants
 from everbell.edge.drafting import Edge
+from everbell.http.address_guard import Guard
 from everbell.outbox import statements
 from everbell.outbox.collecting import FINISH_S, Collecting, CollectorProgress
 from everbell.outbox.connection import CONNECT_S, OutboxConnection
@@ -131,8 +132,14 @@ class Collector:
 
 
 def open_collector(
-    address: OutboxAddress, ask: Ask, tenants: Tenants, clock: Clock, kafka: KafkaTargets, send: SendCollected
+    address: OutboxAddress,
+    ask: Ask,
+    tenants: Tenants,
+    clock: Clock,
+    kafka: KafkaTargets,
+    send: SendCollected,
+    guard: Guard | None = None,
 ) -> Collector:
     """A collector for an outbox. `kafka` says which topics can be targets."""
-    edge = Edge(tenants, clock, allows_handlers=False, kafka=kafka)
+    edge = Edge(tenants, clock, allows_handlers=False, kafka=kafka, guard=guard)
     return Collector(address, HandOver(ask, RowReader(address, edge, clock)), clock, send)

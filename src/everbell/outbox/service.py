@@ -16,6 +16,7 @@ from everbell.core.health import OutboxHealth
 from everbell.core.kafka_targets import KafkaTargets
 from everbell.core.request import Ask
 from everbell.core.tenant import Tenants
+from everbell.http.address_guard import Guard
 from everbell.log_lines import redacted
 from everbell.outbox.collector import Collector, open_collector
 from everbell.outbox.settings import OutboxAddress
@@ -46,11 +47,12 @@ class OutboxService:
         self._latest: dict[int, CollectorReport] = {}
         self._are_over = asyncio.Event()
 
-    def collect(self, ask: Ask, tenants: Tenants, kafka: KafkaTargets) -> None:
+    def collect(self, ask: Ask, tenants: Tenants, kafka: KafkaTargets, guard: Guard) -> None:
         """Begin to collect all outboxes in this process."""
         for number, outbox in enumerate(self._outboxes):
             send = partial(self._add_own, number)
-            self._collectors[number] = collector = open_collector(outbox, ask, tenants, self._clock, kafka, send)
+            collector = open_collector(outbox, ask, tenants, self._clock, kafka, send, guard)
+            self._collectors[number] = collector
             collector.start()
 
     async def stop_collecting(self) -> None:

@@ -17,6 +17,7 @@ from everbell.core.spec import Draft
 from everbell.core.tenant import Limits, Tenant, Tenants
 from everbell.core.time import MINUTE_MS
 from everbell.edge.drafting import Edge
+from everbell.http.address_guard import Guard
 from everbell.kafka import record as record_module
 from everbell.kafka.record import Asked, KafkaRecord, PoisonRecord, RecordReader
 from everbell.kafka.settings import KafkaTopic
@@ -184,6 +185,13 @@ def test_a_trace_in_the_headers_is_taken_along_and_a_wrong_one_is_not() -> None:
 )
 def test_an_invalid_record_is_poison_with_the_reason(refused: KafkaRecord, reason: str) -> None:
     assert reason in poison(refused).reason
+
+
+def test_a_record_with_a_closed_address_is_poison() -> None:
+    guarded = Edge(Tenants(), FixedClock(), allows_handlers=False, guard=Guard())
+    by = RecordReader((KafkaTopic("any"),), guarded, FixedClock(), 10_000)
+    _, (refused,) = asyncio.run(by.read(record(event(to="http://10.0.0.1/"))))
+    assert "--allow-targets" in refused.reason
 
 
 def test_a_record_that_is_too_large_is_poison() -> None:

@@ -13,6 +13,7 @@ from everbell.core.tenant import Limits, Tenant, Tenants
 from everbell.edge.drafting import Edge
 from everbell.engine.requests import Amend, Cancel, Get, Schedule
 from everbell.errors import Conflict, InvalidInput, NotFound, Overloaded, Throttled
+from everbell.http.address_guard import Guard
 from everbell.outbox.hand_over import HandedOver, HandOver
 from everbell.outbox.row import OutboxRow, RowReader
 from everbell.outbox.settings import OutboxAddress, read_outbox
@@ -155,6 +156,15 @@ def test_a_failed_request_holds_its_rows() -> None:
     assert handed.held["default"][0] == 1
     handed = take(Recorder(lambda request: InvalidInput("wrong")), row(1, "a"))
     assert [why for _, why in handed.refused] == ["wrong"]
+
+
+def test_a_row_with_a_closed_address_is_refused() -> None:
+    edge = Edge(Tenants(), SystemClock(), allows_handlers=False, guard=Guard())
+    hand_over = HandOver(Recorder().ask, RowReader(OPEN, edge, SystemClock()))
+    spec = json.dumps({"to": "http://10.0.0.1/", "in": "1h"})
+    handed = asyncio.run(hand_over.take([OutboxRow(1, "s", None, "e", 0, spec)], "box"))
+    ((_, why),) = handed.refused
+    assert "--allow-targets" in why
 
 
 def test_a_row_that_comes_twice_changes_an_event_once() -> None:

@@ -126,7 +126,7 @@ model: $(VENV)/.dev ## Explore all interleavings of small clusters: joins, death
 	@exec $(BIN)/python -m tests.model $(ARGS)
 
 .PHONY: fuzz
-fuzz: $(VENV)/.dev system services-installed ## Search for input that breaks a test, from SEED or a random one, for MINUTES
+fuzz: $(VENV)/.dev $(VENV)/.security system services-installed ## Search for input that breaks a test or a decoder, from SEED or a random one, for MINUTES
 	@exec $(BIN)/python -m tests.fuzz $(if $(SEED),--seed $(SEED)) --minutes $(MINUTES)
 
 .PHONY: acceptance
@@ -141,6 +141,12 @@ reference: $(VENV)/.runtime ## Write the pages of the documentation that are mad
 docs: $(VENV)/.docs reference ## Build the documentation as a site, in .build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
 	@echo "the documentation is in .build/site/index.html"
+
+.PHONY: sbom
+sbom: $(VENV)/.security ## Write the list of components of the container image as CycloneDX, into .build/sbom.json
+	@mkdir -p .build
+	@$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --output-file .build/sbom.json $(LOCKS)/image.lock
+	@echo "the components are in .build/sbom.json"
 
 .PHONY: fix
 fix: $(VENV)/.dev ## Format the code and mend what can be mended mechanically
@@ -192,6 +198,7 @@ lock: ## Write the lock files again from pyproject.toml; ARGS=--upgrade takes th
 	compile pyproject.toml --extra cassandra --extra kafka --extra otel --extra postgres --extra zookeeper \
 		--constraints $(LOCKS)/dev.lock --output-file $(LOCKS)/image.lock; \
 	compile pyproject.toml --extra docs --constraints $(LOCKS)/dev.lock --output-file $(LOCKS)/docs.lock; \
+	compile pyproject.toml --extra security --constraints $(LOCKS)/dev.lock --output-file $(LOCKS)/security.lock; \
 	compile pyproject.toml --extra bench --constraints $(LOCKS)/dev.lock --output-file $(LOCKS)/bench.lock
 
 .PHONY: clean
@@ -221,6 +228,11 @@ $(VENV)/.dev: $(VENV)/.runtime $(LOCKS)/dev.lock
 $(VENV)/.docs: $(VENV)/.runtime $(LOCKS)/docs.lock
 	@echo "installing what the documentation needs"
 	@$(PIP_INSTALL) --require-hashes -r $(LOCKS)/docs.lock
+	@touch $@
+
+$(VENV)/.security: $(VENV)/.runtime $(LOCKS)/security.lock
+	@echo "installing what fuzzing and the list of components need"
+	@$(PIP_INSTALL) --require-hashes -r $(LOCKS)/security.lock
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.runtime $(LOCKS)/bench.lock

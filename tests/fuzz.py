@@ -2,10 +2,11 @@
 
 The tests that generate their input (properties, programs for stores and logs, requests from the OpenAPI document) run
 repeatedly, with more examples than in `make test` and another seed in each round. The first seed is random unless
-given,
-and it is printed: the same seed and the same code give the same examples.
+given, and it is printed: the same seed and the same code give the same examples. In each round, every target of
+`tests/fuzzing` gets arbitrary bytes for some seconds, too, guided by coverage. Its corpus stays in .build/fuzz, so a
+longer search goes on where the last one ended.
 
-A test that fails prints its example. Add that example as a test of its own, together with the fix.
+A search that fails prints its example. Add that example as a test of its own, together with the fix.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ import sys
 import time
 from collections.abc import Sequence
 from itertools import count
+from pathlib import Path
 
 import pytest
+
+from tests.fuzzing.seeds import SEEDS
 
 UNTIL = "EVERBELL_FUZZ_UNTIL"
 """The environment variable with the second at which a round ends."""
@@ -29,7 +33,11 @@ PROGRAMS = ("tests/conformance/test_store_machine.py", "tests/conformance/test_l
 REQUESTS = ("tests/acceptance/test_openapi.py",)
 SEARCHES = (PROPERTIES, REQUESTS, PROGRAMS)
 
-SEEDS = 2**32
+CORPUS = Path(".build/fuzz")
+GUIDED_S = 20
+"""How long each target is fuzzed in a round."""
+
+SEEDS_MAX = 2**32
 HANGING_S = 1_800
 
 
@@ -64,6 +72,28 @@ def fuzz(seed: int, minutes: float, searches: Sequence[Sequence[str]] = SEARCHES
             if code := subprocess.run(command, env=environment, check=False).returncode:
                 _say(f"failed; to repeat it: make fuzz SEED={seed + number} MINUTES={minutes:g}")
                 return code
+        if searches is SEARCHES and (code := _guided(seed + number, until_s)):
+            return code
+    return 0
+
+
+def _guided(seed: int, until_s: float) -> int:
+    """Fuzz every target with coverage guidance; returns the exit code of the first that fails."""
+    for name, seeds in SEEDS.items():
+        corpus = CORPUS / name
+        corpus.mkdir(parents=True, exist_ok=True)
+        for index, text in enumerate(seeds):
+            (corpus / f"seed-{index}").write_bytes(text)
+        seconds = min(GUIDED_S, int(until_s - time.time()))
+        if seconds < 1:
+            break
+        _say(f"seed {seed}: {name}, {seconds} s")
+        command = [sys.executable, "-m", "tests.fuzzing", name, str(seconds), str(seed), str(corpus)]
+        with (CORPUS / f"{name}.log").open("wb") as told:
+            code = subprocess.run(command, stdout=told, stderr=told, check=False).returncode
+        if code:
+            _say(f"{name} failed: see {CORPUS / name}.log, and the input in {corpus}/finding-*")
+            return code
     return 0
 
 
@@ -82,7 +112,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="of the first round; random by default")
     parser.add_argument("--minutes", type=float, default=1.0)
     arguments = parser.parse_args()
-    seed = random.randrange(SEEDS) if arguments.seed is None else arguments.seed
+    seed = random.randrange(SEEDS_MAX) if arguments.seed is None else arguments.seed
     _say(f"SEED={seed} MINUTES={arguments.minutes:g}")
     return fuzz(seed, arguments.minutes)
 

@@ -6,6 +6,7 @@ A path is split before it is decoded, so that an id may contain a slash. Two pat
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
@@ -75,6 +76,9 @@ ROUTES = tuple(route for resource in RESOURCES for route in resource.declared)
 TAGS = {resource.tag: resource.__doc__ or "" for resource in (*RESOURCES, *FACADES.values())}
 
 _PATHS_KEPT = 1_024
+
+LARGE_AT_ONCE = 4
+"""How many large responses are made at the same time: each takes some megabytes until it is in its connection."""
 
 _Match = tuple[Handle, tuple[str, ...], Access, str | None, Route]
 """The handler, the parameters in the path, the access required, the tenant in the path, and the route."""
@@ -151,8 +155,9 @@ class Api:
         """The number of requests without a valid access key."""
         self._audit = audit or AuditLog("off", "", clock)
         shared = SharedAnswers(clock)
+        pages = asyncio.Semaphore(LARGE_AT_ONCE)
         self._patterns = [
-            (route.path.split("/"), route, _in_turn(route, self._audit.watching(route, _safe(route, shared))))
+            (route.path.split("/"), route, _in_turn(route, self._audit.watching(route, _safe(route, shared)), pages))
             for route in self.routes
         ]
         # Clients use the same few paths again and again. The cache is bounded because a client may make up others.
@@ -233,16 +238,22 @@ def _parameters(pattern: list[str], segments: list[str]) -> tuple[str, ...] | No
     return tuple(parameters)
 
 
-def _in_turn(route: Route, handle: Handle) -> Handle:
-    """The handler, called for a large response only when all earlier responses were sent.
+def _in_turn(route: Route, handle: Handle, pages: asyncio.Semaphore) -> Handle:
+    """The handler, called for a large response only when all earlier responses were sent, and for a few at a time.
 
-    Otherwise a client that pipelines requests and reads nothing would make the server build many large responses.
+    Otherwise a client that pipelines requests and reads nothing, or many clients that ask at the same moment, would
+    make the server build many large responses.
     """
     if not route.large:
         return handle
 
     def answer(request: HttpRequest, *parameters: str) -> HttpResponse | Awaitable[HttpResponse]:
-        return LATER if request.is_behind else handle(request, *parameters)
+        return LATER if request.is_behind else one_of_few(request, *parameters)
+
+    async def one_of_few(request: HttpRequest, *parameters: str) -> HttpResponse:
+        async with pages:
+            made = handle(request, *parameters)
+            return made if isinstance(made, HttpResponse) else await made
 
     return answer
 

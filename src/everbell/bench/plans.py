@@ -40,6 +40,22 @@ class LoadPlan(Struct, frozen=True):
     """The ports of further nodes; the connections are spread over all of them."""
 
 
+class AttackPlan(Struct, frozen=True):
+    """An attack on a server, repeated for some seconds."""
+
+    name: str
+    port: int
+    token: str
+    seconds: float
+
+
+class PingPlan(Struct, frozen=True):
+    """Pings of a server, with pauses in between."""
+
+    port: int
+    pause_s: float
+
+
 class PacePlan(Struct, frozen=True):
     """Single events at a steady pace, over connections to several nodes."""
 

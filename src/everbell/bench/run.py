@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from everbell.bench.abuse import abuse
 from everbell.bench.cassandra import cassandra
 from everbell.bench.delivery import pull, push
 from everbell.bench.dialogue import BenchFailed
@@ -25,6 +26,7 @@ from everbell.bench.pending import pending
 from everbell.bench.postgres import postgres
 from everbell.bench.recurring import preview, recurring
 from everbell.bench.replicas import replicas
+from everbell.bench.rules import rules
 from everbell.bench.scene import Scene
 from everbell.bench.shards import shards
 from everbell.bench.whole import whole
@@ -43,7 +45,9 @@ MEASUREMENTS: dict[str, Measurement] = {
     "million": million,
     "preview": preview,
     "recurring": recurring,
+    "rules": rules,
     "guarded": guarded,
+    "abuse": abuse,
     "postgres": postgres,
     "outbox": outbox,
     "kafka": kafka,
@@ -53,7 +57,7 @@ MEASUREMENTS: dict[str, Measurement] = {
 }
 """In the order in which they are made."""
 
-ONCE = frozenset({"pending", "herd", "million", "recurring", "guarded", "replicas", "shards"})
+ONCE = frozenset({"pending", "herd", "million", "recurring", "guarded", "abuse", "replicas", "shards"})
 """Measurements that take minutes or have their own rounds; they are made once."""
 
 

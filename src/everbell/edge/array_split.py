@@ -23,13 +23,19 @@ _LARGER = 4
 _SPACE_BYTES = 64 * 1024
 
 
-def split_array(body: bytes, element_bytes_max: int) -> Iterator[bytes]:
-    """The elements of an array, in order. Raises `MalformedInput`, and `TooLarge` for an element that is larger.
+def is_array(body: bytes) -> bool:
+    """Whether the first character is that of an array."""
+    start = _next(body, 0)
+    return body[start : start + 1] == b"["
 
-    May raise `msgspec.DecodeError` and `RecursionError`.
+
+def split_array(body: bytes, element_bytes_max: int) -> Iterator[bytes]:
+    """The elements of a body that `is_array`, in order.
+
+    Raises `MalformedInput`, `msgspec.DecodeError`, `RecursionError`, and `TooLarge` for an element that is larger.
     """
     view = memoryview(body)
-    start = _next(body, body.index(b"[") + 1)
+    start = _next(body, _next(body, 0) + 1)
     if body[start : start + 1] == b"]":
         _check_end(body, start)
         return

@@ -15,7 +15,7 @@ import msgspec
 
 from everbell.core.batch_item import ItemSpec
 from everbell.core.spec import PlainSpec
-from everbell.edge.array_split import split_array
+from everbell.edge.array_split import is_array, split_array
 from everbell.edge.bodies import EVENT_BYTES_MAX, Body, unreadable
 from everbell.edge.duplicate_keys import are_plain_unique, check_unique
 from everbell.errors import InvalidInput, TooLarge
@@ -50,10 +50,9 @@ def read_batch(body: bytes, events_max: int, event_bytes_max: int = EVENT_BYTES_
     `event_bytes_max` is refused unread. Raises an `InvalidInput` for a batch that is empty or too large, or that cannot
     be read as a whole.
     """
-    is_array = body.lstrip()[:1] == b"["
     count = 0
     try:
-        for read in _read_array(body, event_bytes_max) if is_array else _read_lines(body, event_bytes_max):
+        for read in _read_array(body, event_bytes_max) if is_array(body) else _read_lines(body, event_bytes_max):
             count += read is not None
             if count > events_max:
                 raise _too_many(events_max)

@@ -44,6 +44,7 @@ class ServerConnection(asyncio.Protocol):
 
     __slots__ = (
         "_advancing",
+        "_largest_bytes",
         "_lingers",
         "_out",
         "_out_bytes",
@@ -81,18 +82,16 @@ class ServerConnection(asyncio.Protocol):
         self._waiting: deque[tuple[HttpRequest, bytes]] = deque()
         self._waits_for_all = False  # The first waiting request begins only when nothing is pending.
         self._pending: deque[_Exchange] = deque()
-        self._ready_bytes = 0
         # Futures with an answer that was sent before their callback ran.
         self._passed: set[asyncio.Future[HttpResponse]] = set()
         self._out: list[bytes] = []
-        self._out_bytes = 0
+        self._out_bytes = self._ready_bytes = 0
         self._refusal: HttpResponse | None = None  # Goes out after all pending answers, then the connection ends.
         self._lingers = False  # The last answer is a refusal: the connection lingers when it hangs up.
-        self._advancing = False
+        self._advancing = self._reading_paused = False
         self._stalled = False  # The client does not read the answers that it asked for.
-        self._reading_paused = False
         self.waits_since_s = 0.0  # When the wait began that `check` judges: idle, stalled or hung up.
-        self._unsent_bytes = 0
+        self._unsent_bytes = self._largest_bytes = 0
         self.gone = False  # The client closed its side; see `HttpRequest.abandoned`.
 
     # Called by the transport.
@@ -345,6 +344,7 @@ class ServerConnection(asyncio.Protocol):
             self._out_bytes = 0
             # uvloop raises where asyncio ignores a write after close.
             if not self._transport.is_closing() and self._phase < HUNG_UP:
+                self._largest_bytes = max(self._largest_bytes, len(data))  # It counts while a byte of it is unsent.
                 self._transport.write(data)
                 self._note_unsent()
         if self._phase is ENDING:
@@ -354,7 +354,8 @@ class ServerConnection(asyncio.Protocol):
         unsent_bytes = self._transport.get_write_buffer_size()
         if unsent_bytes != self._unsent_bytes:
             self._unsent_bytes = unsent_bytes
-            self._service.unsent.note(self, unsent_bytes)
+            self._largest_bytes = self._largest_bytes if unsent_bytes else 0
+            self._service.unsent.note(self, max(unsent_bytes, self._largest_bytes))
 
     def _pace_reading(self) -> None:
         full = self._phase is LISTENING and bool(self._waiting or self._unparsed or not self._has_room())

@@ -2,7 +2,8 @@
 
 A connection stops reading requests while its client reads no answers, so each holds few answers, but a few hundred such
 clients would fill the memory with large ones. Beyond the limit, the connection whose client has read nothing for the
-longest time is closed, then the next one.
+longest time is closed, then the next one. A transport keeps an answer as a whole until its last byte is sent, but
+counts only the bytes that are left. So a connection with unsent bytes is charged for at least its largest answer.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from msgspec import Raw, Struct
 from everbell.clock import Clock
 from everbell.core.batch_item import BatchItem, ItemSpec
 from everbell.core.tenant import Tenant, check_tenant_name
+from everbell.edge.array_split import is_array
 from everbell.edge.batch_body import ReadItem, read_batch
 from everbell.edge.bodies import Body, event_bytes_max
 from everbell.edge.drafting import Edge, is_trace
@@ -127,7 +128,7 @@ class RecordReader:
             tenant, event_id, trace = self._named(record) if record.headers else self._unnamed(record.topic)
             policy, now = self._edge.policy(tenant), self._now()
             now = min(record.timestamp_at, now) or now
-            if value[:1] == b"[" or value.lstrip()[:1] == b"[":
+            if is_array(value):
                 read = read_batch(value, policy.limits.batch_events, event_bytes_max(policy.limits))
                 batch: list[ReadItem] = await in_turns(read, _PER_TURN)
                 first_id = event_id or f"kafka:{record.topic}:{record.partition}:{record.offset}"

@@ -8,8 +8,10 @@ from urllib.parse import urlencode
 
 import pytest
 
+from everbell.api.application import LARGE_AT_ONCE, Api
+from everbell.core.health import Health
 from everbell.http.message import LATER, HttpRequest, HttpResponse
-from tests.unit.api.api_caller import EVENTS, Caller, called
+from tests.unit.api.api_caller import EVENTS, TENANTS, Caller, called
 
 DEAD = "/v1/tenants/shop/dead"
 NOWHERE: dict[str, Any] = {"in": 0, "to": "https://nobody.example/"}
@@ -98,6 +100,29 @@ def test_a_page_of_large_events_is_short_and_its_cursor_goes_on(at: str, monkeyp
             query = f"limit=1000&cursor={answer.json['cursor']}"
         assert [len(page) for page in pages] == [2, 2, 2, 1]
         assert sorted(name for page in pages for name in page) == [f"e{number}" for number in range(7)]
+
+    called(test)
+
+
+def test_few_pages_are_made_at_a_time() -> None:
+    """Many clients that ask at the same moment would otherwise fill the memory, whether they read or not."""
+
+    async def test(caller: Caller) -> None:
+        making = most = 0
+        ask = caller.engine.ask
+
+        async def slowly(request: Any) -> Any:
+            nonlocal making, most
+            making += 1
+            most = max(most, making)
+            await asyncio.sleep(1)
+            making -= 1
+            return await ask(request)
+
+        caller.api = Api(slowly, TENANTS, caller.clock, lambda: Health("ready"), lambda: "")
+        answers = await asyncio.gather(*(caller.call("GET", EVENTS) for _ in range(20)))
+        assert {answer.status for answer in answers} == {200}
+        assert most == LARGE_AT_ONCE
 
     called(test)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from everbell.edge.array_split import split_array
+from everbell.edge.array_split import is_array, split_array
 from everbell.errors import InvalidInput, TooLarge
 
 values = st.recursive(
@@ -49,3 +49,10 @@ def test_long_elements(size: int) -> None:
 def test_an_element_that_is_too_large_is_not_looked_at_further() -> None:
     with pytest.raises(TooLarge):
         list(split_array(b"[1," + b"[" + b"0," * 1_000_000 + b"0]]", 50_000))
+
+
+def test_only_the_white_space_of_json_may_come_first() -> None:
+    assert is_array(b" \t\r\n[]")
+    assert not is_array(b"\x0b[]")
+    assert not is_array(b"x[]")
+    assert not is_array(b"  ")

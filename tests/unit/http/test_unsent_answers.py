@@ -48,3 +48,16 @@ def test_what_was_read_or_dropped_no_longer_counts() -> None:
         first.resume_writing()
         second.connection_lost(None)
         assert on.service.unsent.bytes == 0
+
+
+def test_an_answer_counts_as_a_whole_while_a_byte_of_it_is_unsent() -> None:
+    """A transport keeps all of it: 150 clients that read all but a little of 4 MB would take 600 MB."""
+    with bench(lambda request: HttpResponse(200, b"x" * 2_900), LIMITS) as on:
+        connection, transport = ask_without_reading(on)
+        whole = on.service.unsent.bytes
+        transport.unsent_bytes = 1
+        connection.check(on.loop.now_s)
+        assert 2_900 <= on.service.unsent.bytes <= whole
+        transport.unsent_bytes = 0
+        connection.resume_writing()
+        assert on.service.unsent.bytes == 0

@@ -131,7 +131,7 @@ def decode_value(data: bytes) -> Value:
     """The value in a snapshot. Raises `UnknownSnapshot` if this version does not understand all of it."""
     try:
         return _DECODER.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UnknownSnapshot(
             f"The snapshot of the cluster cannot be read ({error}). If a newer version of Everbell wrote it, "
             "upgrade this node; it must not go on with half of what the others know."

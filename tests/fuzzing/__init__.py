@@ -1,0 +1,1 @@
+"""Coverage-guided fuzzing of the code that reads bytes from outside, with atheris (libFuzzer)."""

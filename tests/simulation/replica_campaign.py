@@ -6,6 +6,7 @@ import sys
 
 from tests.simulation.campaigning import Plan, StoryRun, main, tell
 from tests.simulation.replica_options import ReplicaOptions, replicas_of_seed
+from tests.simulation.replica_safeguards import REPLICA_SAFEGUARDS
 from tests.simulation.replica_world import ReplicaWorld
 
 
@@ -19,7 +20,13 @@ def simulate_replicas_seed(seed: int) -> StoryRun:
     return simulate_replicas(seed, replicas_of_seed(seed))
 
 
-REPLICAS = Plan("clusters of replicas", simulate_replicas_seed, replicas_of_seed, "deaths", [])
+REPLICAS = Plan(
+    "clusters of replicas",
+    simulate_replicas_seed,
+    replicas_of_seed,
+    "deaths",
+    [safeguard for safeguard, _, _ in REPLICA_SAFEGUARDS],
+)
 
 if __name__ == "__main__":
     sys.exit(main(REPLICAS))

@@ -8,6 +8,7 @@ early       an attempt before its due time on the clock of the node that made it
 cancelled   an attempt that began after a cancel that all replicas had confirmed
 split       a side of a split that held a due event, was healthy, and did not attempt it
 duplicate   a second delivery of an occurrence whose first attempt began after all nodes were healed
+again       an attempt, after all nodes were healed, of an occurrence that a living process had delivered before
 unknown     an event that "does not exist" for a client, and is delivered later
 differ      holders that have different copies of an event after all nodes were healed
 memory      a node that holds anything after all events have ended and are forgotten
@@ -39,6 +40,9 @@ class Wanted:
     cancelled_ms: int | None = None
     """When all replicas had confirmed its cancel."""
     maybe_cancelled: bool = False
+    cancelled_by: frozenset[str] = frozenset()
+    """The processes that had its cancel when it was answered."""
+    cancel_answered_ms: int = 0
     changed: bool = False
     missed_ms: int | None = None
     """When a client was told that it does not exist."""
@@ -78,6 +82,10 @@ class ReplicaChecker:
         """Second deliveries, by their causes."""
         self.calm_ms = 1 << 60
         """From then on all nodes were healthy."""
+        self.ended: dict[str, int] = {}
+        """When processes ended, by their titles."""
+        self.forgot_early = False
+        """Whether a node had to forget ends of events before all other nodes knew of them."""
         self._clocks_agree = clocks_agree
         self._custody: defaultdict[str, Custody] = defaultdict(Custody)
 
@@ -86,7 +94,7 @@ class ReplicaChecker:
         that is no better than a death.
         """
         for name, count in held:
-            if 0 < held_elsewhere[name] < min(count, alive):
+            if 0 < held_elsewhere[name] < max(min(count, alive), self.wanted[name].needed):
                 self._custody[name].deaths += 1
 
     def died(self, held: Iterable[tuple[str, int]], held_elsewhere: Counter[str], alive: int) -> None:
@@ -117,6 +125,8 @@ class ReplicaChecker:
             if name not in ended:
                 found += self._judge_loss(wanted, mine)
             found += self._judge_duplicates(wanted, mine)
+            if not self.forgot_early:
+                found += self._judge_revival(wanted, mine)
             if wanted.missed_ms is not None and any(each.began_ms > wanted.missed_ms for each in mine):
                 found.append(f"unknown: {name} did not exist for a client, and was delivered later")
         for side in self.sides:
@@ -131,7 +141,7 @@ class ReplicaChecker:
             due_at = wanted.due_at + (attempt.occurrence - 1) * wanted.every_ms
             if attempt.clock_at < due_at:
                 found.append(f"early: {attempt.name}:{attempt.occurrence} by {due_at - attempt.clock_at} ms")
-            if wanted.cancelled_ms is not None and attempt.began_ms > wanted.cancelled_ms:
+            if wanted.cancelled_ms is not None and attempt.began_ms > wanted.cancelled_ms and not self.forgot_early:
                 late_ms = attempt.began_ms - wanted.cancelled_ms
                 found.append(f"cancelled: {attempt.name} of {attempt.sender} began {late_ms} ms after its cancel")
         return found
@@ -160,6 +170,31 @@ class ReplicaChecker:
                 senders = ", ".join(f"{each.sender} at {each.began_ms}" for each in accepted)
                 found.append(f"duplicate: {wanted.name}:{occurrence} was delivered by {senders}")
         return found
+
+    def _judge_revival(self, wanted: Wanted, attempts: Collection[Attempt]) -> list[str]:
+        """After the nodes have found together, an end that a living process knows of counts on all of them."""
+        late = [attempt for attempt in attempts if attempt.began_ms > self.calm_ms]
+        if not late:
+            return []
+        found = []
+        if wanted.cancelled_by - self.ended.keys():
+            found += [
+                f"cancelled: {each.name} was attempted after its cancel, when all nodes were healed"
+                for each in late
+                if each.began_ms > wanted.cancel_answered_ms
+            ]
+        if wanted.changed:
+            return found  # A change made it another event.
+        delivered = {
+            each.occurrence: each
+            for each in attempts
+            if each.heard and (each.ended_ms or 0) < self.calm_ms - 60_000 and each.sender not in self.ended
+        }
+        return found + [
+            f"again: {each.name}:{each.occurrence} by {each.sender}, after {delivered[each.occurrence].sender} had it"
+            for each in late
+            if each.occurrence in delivered
+        ]
 
     def _cause(self, wanted: Wanted, first: Attempt, second: Attempt) -> str:
         if not first.heard:

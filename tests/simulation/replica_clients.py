@@ -128,6 +128,8 @@ class ReplicaClients:
         except EverbellError as failed:
             self._missed(failed, wanted)
             return
+        wanted.cancelled_by = frozenset(self._nodes[name].title for name in seen.holders)
+        wanted.cancel_answered_ms = self.now_ms
         is_confirmed = is_confirmed_by_all(seen)
         self.answers["cancelled by all" if is_confirmed else "cancelled by some"] += 1
         if is_confirmed:

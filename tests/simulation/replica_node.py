@@ -77,6 +77,7 @@ class ReplicaNode:
             on_broken,
             has_store=False,
         )
+        self.replicas.store.ends_max = around.options.ends_max
         self.answers = Handlers(*self.replicas.peer_handlers)
         self.replicas.begin()
         await self.membership.run()

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 
 from everbell.core.replication import Ack
+from everbell.replicas.store import ENDS_MAX
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,14 @@ class ReplicaOptions:
         "clock",
     )
 
+    ends_max: int = ENDS_MAX
+    """The number of ends of events that a node remembers."""
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether nothing ever goes wrong between the nodes."""
+        return not (self.faults_a_minute or self.loss or self.twice or self.failing)
+
     @property
     def clocks_agree(self) -> bool:
         """Whether no clock is so wrong that two replicas have their turns at the same time."""
@@ -86,4 +95,5 @@ def replicas_of_seed(seed: int) -> ReplicaOptions:
         twice=dice.choice((0.0, 0.02, 0.1)),
         faults_a_minute=dice.choice((2.0, 5.0, 12.0)),
         faults=tuple(kind for kind in kinds if dice.random() < 0.5) or kinds,
+        ends_max=dice.choice((ENDS_MAX, ENDS_MAX, ENDS_MAX, 15)),
     )

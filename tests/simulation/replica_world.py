@@ -121,6 +121,7 @@ class ReplicaWorld:
         self.seen["deaths"] += 1
         self._count(node)
         self.checker.trouble(self._clients.now_ms, node.title)
+        self.checker.ended[node.title] = self._clients.now_ms
         others = [each for each in self.nodes.values() if each is not node and not each.process.dead]
         held_elsewhere = Counter(name for each in others for name in {name_of(copy) for copy in live(each)})
         held = held_by(node)
@@ -199,6 +200,8 @@ class ReplicaWorld:
         self.seen["duplicates that nodes noticed"] += view.duplicates
         self.seen["copies sent by resync"] += view.resync_sent
         self.seen["copies given away"] += view.given_away
+        self.seen["ends forgotten early"] += view.forgotten_early
+        self.checker.forgot_early |= view.forgotten_early > 0
 
     def told(self) -> tuple[Counter[str], Counter[str], list[str]]:
         """The faults by kind, the number of observed events, and the trace."""
@@ -242,7 +245,7 @@ class ReplicaWorld:
                 break
         else:
             self.checker.broken.append(f"stuck: the nodes do not settle: {self._unsettled()}")
-        self.checker.calm_ms = self._clients.now_ms
+        self.checker.calm_ms = 0 if self._options.is_calm else self._clients.now_ms
         self._compare("after the resync")
 
     def _is_settled(self, node: ReplicaNode) -> bool:

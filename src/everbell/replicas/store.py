@@ -56,6 +56,7 @@ class CopyStore(MemoryStore):
         self.cap_bytes = cap_bytes
         # For events that are being added: several requests may do so at the same time.
         self._reserved_bytes = 0
+        self.ends_max = ENDS_MAX
         self.tombstones = 0
         self.hybrid = HybridClock(node)
         self._node = node
@@ -202,27 +203,27 @@ class CopyStore(MemoryStore):
 
     def _make_room(self) -> None:
         """Keep the number of ends below its cap: those that are only history go first."""
-        if len(self._ends) <= ENDS_MAX:
+        if len(self._ends) <= self.ends_max:
             return
         elapsed_ms = self._clock.elapsed_ms()
         if elapsed_ms >= self._made_room_ms + _MAKE_ROOM_MS:
             self._made_room_ms = elapsed_ms
             idle = (name for name, (_, quiet_ms) in self._ends.items() if not self._is_needed(quiet_ms, elapsed_ms))
-            for name in list(islice(idle, ENDS_MAX // 10)):
+            for name in list(islice(idle, self.ends_max // 10)):
                 self._forget_end(name)
-        while len(self._ends) > ENDS_MAX:
+        while len(self._ends) > self.ends_max:
             name, (_, quiet_ms) = next(iter(self._ends.items()))
             if self._is_needed(quiet_ms, elapsed_ms):
                 self._tell_early()
             self._forget_end(name)
 
     def _tell_early(self) -> None:
-        if self.forgotten_early % ENDS_MAX == 0:
+        if self.forgotten_early % self.ends_max == 0:
             away = ", ".join(self._sightings.away) or "another node"
             _log.warning(
                 "more than %d events ended while %s was away: the oldest ends are forgotten, and those events are "
                 "delivered again if that node brings them back",
-                ENDS_MAX,
+                self.ends_max,
                 away,
             )
         self.forgotten_early += 1

@@ -53,9 +53,11 @@ class ReplicaClients:
     def now_ms(self) -> int:
         return int((self._loop.true_s + 1e-6) * 1_000)
 
-    async def ask(self, request: Request[A], name: str | None = None) -> A:
-        """Ask a running node. Raises the node's error; `Overloaded` means that the outcome is unknown."""
-        ready = [node for node in self._nodes.values() if node.serves and name in (None, node.process.name)]
+    async def ask(self, request: Request[A], event_id: str | None = None) -> A:
+        """Ask a running node, perhaps about an event. Raises the node's error; `Overloaded` means that the outcome is
+        unknown.
+        """
+        ready = [node for node in self._nodes.values() if node.serves]
         if not ready:
             raise Stopping("no node runs")
         node = self._dice.choice(ready)
@@ -65,9 +67,21 @@ class ReplicaClients:
             return await self._network.ask("client", node.title, lambda: node.process, lambda: replicas.ask(request))
         except EverbellError as failed:
             self.answers[type(failed).__name__] += 1
-            if isinstance(failed, NotFound) and not node.membership.has_met_others:
-                raise Stopping("a node that started alone cannot know of others") from failed
+            if isinstance(failed, NotFound) and self._cannot_know(node, event_id):
+                raise Stopping("no member can know of the nodes that hold the event") from failed
             raise
+
+    def _cannot_know(self, asked: ReplicaNode, event_id: str | None) -> bool:
+        """Whether no member that a node knows has ever seen a node that holds the event: all have started since those
+        nodes left the cluster.
+        """
+        holders = {
+            node.process.name
+            for node in self._nodes.values()
+            if node.replicas is not None and (TENANT, event_id) in node.replicas.store.copies
+        }
+        members = (self._nodes[member.name] for member in asked.membership.value.members.values())
+        return all(holders.isdisjoint(member.membership.met) for member in members)
 
     async def one(self, name: str) -> None:
         """Schedule an event, and perhaps read, change or cancel it."""
@@ -117,14 +131,16 @@ class ReplicaClients:
         """How many nodes had to hold an event: a node that knows few members needs no more than those."""
         assert draft.replicas is not None
         known = min(
-            len(node.membership.value.members) for node in self._nodes.values() if node.membership.joined.is_set()
+            len(node.replicas.members.roster.names)
+            for node in self._nodes.values()
+            if node.membership.joined.is_set() and node.replicas is not None
         )
         return draft.replicas.needed(min(draft.replicas.count, known))
 
     async def _cancel(self, event_id: str, wanted: Wanted) -> None:
         wanted.maybe_cancelled = True
         try:
-            seen = await self.ask(Cancel(TENANT, event_id))
+            seen = await self.ask(Cancel(TENANT, event_id), event_id)
         except EverbellError as failed:
             self._missed(failed, wanted)
             return
@@ -148,7 +164,7 @@ class ReplicaClients:
                 wanted.due_at = min(wanted.due_at, due_at)
                 amendment = Amendment(payload=payload.encode(), due_at=due_at)
             try:
-                await self.ask(Amend(TENANT, event_id, amendment, None))
+                await self.ask(Amend(TENANT, event_id, amendment, None), event_id)
             except Conflict:
                 pass
             except EverbellError as failed:
@@ -160,7 +176,7 @@ class ReplicaClients:
 
     async def _read(self, event_id: str, wanted: Wanted) -> None:
         try:
-            await self.ask(Get(TENANT, event_id))
+            await self.ask(Get(TENANT, event_id), event_id)
         except EverbellError as failed:
             self._missed(failed, wanted)
         else:

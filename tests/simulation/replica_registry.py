@@ -62,8 +62,8 @@ class Membership:
         self, loop: ProcessLoop, network: Network, registry: Registry, name: str, boot: int, zone: str
     ) -> None:
         self.value = Value()
-        self.has_met_others = False
-        """Whether the log has named another member since this process started."""
+        self.met: set[str] = set()
+        """The members that the log has named since this process started."""
         self.joined = asyncio.Event()
         self._loop = loop
         self._network = network
@@ -113,7 +113,7 @@ class Membership:
                 self._watched[name] = (each.renewals, now_s)
         for name in self._watched.keys() - enrolled.keys():
             del self._watched[name]
-        self.has_met_others |= len(enrolled) > 1
+        self.met.update(enrolled)
         members = {each.member.incarnation: each.member for each in enrolled.values()}
         if members != self.value.members:
             self.value = Value(index=self.value.index + 1, members=members)

@@ -35,8 +35,9 @@ SYSTEM_TOOLS ?= curl=curl strace=strace openssl=openssl ip=iproute2 nsenter=util
 SERVICES ?= /usr/lib/postgresql/*/bin/postgres=postgresql /usr/share/java/zookeeper.jar=libzookeeper-java \
 	/usr/bin/java=default-jre-headless /usr/bin/mvn=maven
 
-# What checks the operations page, from npm: the types of its modules, and its accessibility. Nothing of it is shipped.
-PAGE_TOOLS := typescript@7.0.2 axe-core@4.14.0
+# What comes from npm: the checks of the operations page (types and accessibility), and pyright for the types of users'
+# programs. Nothing of it is shipped.
+PAGE_TOOLS := typescript@7.0.2 axe-core@4.14.0 pyright@1.1.414
 NPM := .build/npm
 
 # The tool that writes the lock files. It runs only for `make lock`, in an environment that is thrown away.
@@ -91,7 +92,7 @@ types: $(VENV)/.dev page-tools ## Check types, also those of the operations page
 	@if [ -x $(NPM)/node_modules/.bin/tsc ]; then $(NPM)/node_modules/.bin/tsc --project tests/tsconfig.json; fi
 
 .PHONY: unit
-unit: $(VENV)/.dev ## Run the unit tests
+unit: $(VENV)/.dev page-tools ## Run the unit tests
 	@$(BIN)/pytest tests/unit $(ARGS)
 
 .PHONY: test-pythons
@@ -171,13 +172,13 @@ services-installed: $(VENV)/.dev
 	@$(BIN)/python -m tests.services.maven || [ "$${EVERBELL_REQUIRE_SERVICES:-}" != 1 ]
 
 .PHONY: page-tools
-page-tools: # Install what checks the operations page; where npm is missing, say what is not checked.
+page-tools: # Install what checks the operations page and the types of users' programs; where npm is missing, say what is not checked.
 	@if [ "$$(cat $(NPM)/installed 2>/dev/null)" != "$(PAGE_TOOLS)" ]; then \
 		mkdir -p $(NPM); \
 		if command -v npm >/dev/null && npm install --silent --no-fund --no-audit --prefix $(NPM) $(PAGE_TOOLS); then \
 			echo "$(PAGE_TOOLS)" > $(NPM)/installed; \
 		else \
-			echo "npm cannot install $(PAGE_TOOLS): types and accessibility of the page are not checked"; \
+			echo "npm cannot install $(PAGE_TOOLS): types and accessibility of the page, and pyright, are not checked"; \
 			[ "$${EVERBELL_REQUIRE_SERVICES:-}" != 1 ]; \
 		fi; \
 	fi

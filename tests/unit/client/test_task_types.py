@@ -1,7 +1,11 @@
-"""Tasks are typed: mypy, in strict mode, accepts correct programs of users and refuses incorrect ones."""
+"""Tasks are typed: mypy and pyright, in strict mode, accept correct programs of users and refuse incorrect ones."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +47,7 @@ async def use() -> None:
     await both.every("1h", Reminder(7))
     await nothing.schedule()
 """
+PYRIGHT = Path(__file__).parents[3] / ".build/npm/node_modules/.bin/pyright"
 WRONG = (
     "await plain.schedule({'user': 7}, in_='20m')",
     "await both.schedule(7)",
@@ -57,3 +62,17 @@ def test_a_program_of_a_user_is_judged_by_its_types(tmp_path: Path, extra: str) 
     program.write_text(RIGHT + (f"    {extra}\n" if extra else ""))
     out, _, code = api.run(["--strict", "--follow-imports=silent", "--no-error-summary", str(program)])
     assert (code == 0) is (extra == ""), out
+
+
+def test_pyright_judges_the_same(tmp_path: Path) -> None:
+    if not PYRIGHT.exists():
+        missing = pytest.fail if os.environ.get("EVERBELL_REQUIRE_SERVICES") == "1" else pytest.skip
+        missing("pyright is not installed: make page-tools installs it where npm is")
+    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
+    (tmp_path / "right.py").write_text(RIGHT)
+    for number, line in enumerate(WRONG):
+        (tmp_path / f"wrong_{number}.py").write_text(f"{RIGHT}    {line}\n")
+    command = [str(PYRIGHT), "--outputjson", "--pythonpath", sys.executable, "-p", str(tmp_path)]
+    report = json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
+    found = sorted((Path(each["file"]).stem, each["severity"]) for each in report["generalDiagnostics"])
+    assert found == [(f"wrong_{number}", "error") for number in range(len(WRONG))], report

@@ -50,7 +50,7 @@ class Network:
 
     def inside(self, node: str) -> list[str]:
         """The prefix of a command that runs in a node's namespace and ends as the command does."""
-        return ["nsenter", f"--net={_file(self._places[node])}"]
+        return ["nsenter", f"--net={file_of(self._places[node])}"]
 
     def cut(self, source: str, destination: str) -> None:
         """Drop all packets from one address to another."""
@@ -92,20 +92,20 @@ class Network:
         self._undo.callback(thread.join, 30)
         self._undo.callback(self._outside.call_soon_threadsafe, self._outside.stop)
         for place in self._places.values():
-            _ip("netns", "add", place)
-            self._undo.callback(_ip, "netns", "del", place)
-            _ip("-n", place, "link", "set", "lo", "up")
+            run_ip("netns", "add", place)
+            self._undo.callback(run_ip, "netns", "del", place)
+            run_ip("-n", place, "link", "set", "lo", "up")
         _run(*self.inside("router"), "sysctl", "-q", "-w", "net.ipv4.ip_forward=1")
         self._lay("services", 0)
         for address in (DATABASE, LOG):
-            _ip("-n", self._places["services"], "addr", "add", f"{address}/24", "dev", "cable")
+            run_ip("-n", self._places["services"], "addr", "add", f"{address}/24", "dev", "cable")
         for node, number in self._numbers.items():
             self._lay(node, number)
         here = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
         self._undo.callback(os.close, here)
-        self._undo.callback(_enter, here)
-        there = os.open(_file(self._places["services"]), os.O_RDONLY)
-        _enter(there)
+        self._undo.callback(enter, here)
+        there = os.open(file_of(self._places["services"]), os.O_RDONLY)
+        enter(there)
         os.close(there)
 
     def _lay(self, name: str, number: int) -> None:
@@ -113,14 +113,14 @@ class Network:
         place, router = self._places[name], self._places["router"]
         # Created inside the namespace, where the cable's name cannot be in use.
         self._router("link", "add", f"to{number}", "type", "veth", "peer", "name", "cable", "netns", place)
-        _ip("-n", router, "addr", "add", f"10.77.{number}.1/24", "dev", f"to{number}")
-        _ip("-n", router, "link", "set", f"to{number}", "up")
-        _ip("-n", place, "addr", "add", f"10.77.{number}.2/24", "dev", "cable")
-        _ip("-n", place, "link", "set", "cable", "up")
-        _ip("-n", place, "route", "add", "default", "via", f"10.77.{number}.1")
+        run_ip("-n", router, "addr", "add", f"10.77.{number}.1/24", "dev", f"to{number}")
+        run_ip("-n", router, "link", "set", f"to{number}", "up")
+        run_ip("-n", place, "addr", "add", f"10.77.{number}.2/24", "dev", "cable")
+        run_ip("-n", place, "link", "set", "cable", "up")
+        run_ip("-n", place, "route", "add", "default", "via", f"10.77.{number}.1")
 
     def _router(self, *command: str) -> None:
-        _ip("-n", self._places["router"], *command)
+        run_ip("-n", self._places["router"], *command)
 
 
 class _Bridge:
@@ -173,22 +173,22 @@ def _obstacle() -> str:
     made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True, check=False)
     if made.returncode:
         return f"network namespaces cannot be made here: {made.stderr.strip()}"
-    _ip("netns", "del", probe)
+    run_ip("netns", "del", probe)
     return ""
 
 
-def _enter(place: int) -> None:
+def enter(place: int) -> None:
     """Move this thread, and the threads that it starts from now on, into a namespace."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(place, _NEW_NETWORK):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def _file(place: str) -> Path:
+def file_of(place: str) -> Path:
     return Path("/run/netns", place)
 
 
-def _ip(*command: str) -> None:
+def run_ip(*command: str) -> None:
     _run("ip", *command)
 
 

@@ -93,7 +93,7 @@ class Api:
 
     Without an `authorizer`, every request is allowed. Without `cluster`, `keys`, `policies` or `page`, their routes do
     not exist. `backups` and `pauses` say whether `ask` answers requests about them. Where two `facades` have the same
-    path, the first one answers.
+    path, the first one answers. `scheme` is that of the server's own address.
     """
 
     def __init__(
@@ -118,6 +118,7 @@ class Api:
         guard: Guard | None = None,
         facades: Sequence[FacadeSetting] = (),
         entropy: Entropy | None = None,
+        scheme: str = "http",
     ) -> None:
         authorizer = self._authorizer = authorizer or Authorizer()
 
@@ -143,7 +144,7 @@ class Api:
             PausesApi(ask, clock) if pauses else None,
             KillsApi(ask, clock) if pauses else None,
             page,
-            SystemApi(health, metrics, lambda: self.document, ask if backups else None, page),
+            SystemApi(health, metrics, lambda: self.document, ask if backups else None, page, scheme),
             *make_facades(facades, ports),
         )
         routes: dict[tuple[str, str], Route] = {}

@@ -27,6 +27,12 @@ td { padding: .2rem 1rem .2rem 0; vertical-align: top; overflow-wrap: anywhere; 
 td:first-child { width: 15rem; }
 nav td:first-child { width: 27rem; }
 details { margin: .5rem 0; }
+@media (max-width: 40rem) {
+  table, tbody, tr, td { display: block; }
+  td, td:first-child, nav td:first-child { width: auto; padding: 0; }
+  td:first-child { margin-top: .6rem; }
+  code, h2, h3 { overflow-wrap: anywhere; }
+}
 summary { cursor: pointer; opacity: .75; }
 """
 _STYLE_HASH = b64encode(sha256(_STYLE.encode()).digest()).decode()
@@ -38,8 +44,8 @@ _HEADERS = (
 )
 
 _EXAMPLE = """\
-curl http://127.0.0.1:8420/v1/tenants/default/events -H 'content-type: application/json' \\
-  -d '{"in": "20m", "to": "https://example.com/hook", "payload": {"user": 7}}'
+curl {server}/v1/tenants/default/events -H 'content-type: application/json' \\
+  -d '{{"in": "20m", "to": "https://example.com/hook", "payload": {{"user": 7}}}}'
 """
 
 
@@ -56,8 +62,8 @@ def front_page(request: HttpRequest) -> HttpResponse:
     return _page("Everbell", f"<p>Hand over an event and a time, and forget about it.</p><table>{rows}</table>")
 
 
-def docs_page(document: dict[str, Any]) -> HttpResponse:
-    """Every operation and every schema of an OpenAPI document."""
+def docs_page(document: dict[str, Any], server: str) -> HttpResponse:
+    """Every operation and every schema of an OpenAPI document, with an example for the server at this URL."""
     info = document["info"]
     operations = [
         (method.upper(), path, operation)
@@ -66,7 +72,7 @@ def docs_page(document: dict[str, Any]) -> HttpResponse:
     ]
     intro = (
         f'<p>{escape(info["description"])} Version {escape(info["version"])}. <a href="/openapi.json">OpenAPI</a></p>'
-        f"<pre>{escape(_EXAMPLE)}</pre>"
+        f"<pre>{escape(_EXAMPLE.format(server=server))}</pre>"
     )
     contents = ""
     for tag in document["tags"]:

@@ -50,8 +50,10 @@ class SystemApi(Resource, tag="server"):
         document: Callable[[], dict[str, Any]],
         ask: Ask | None,
         page: PageApi | None = None,
+        scheme: str = "http",
     ) -> None:
         """`ask` answers `MakeBackup`; None where there is nothing to copy. Without `page`, `/` is a list of links."""
+        self._scheme = scheme
         self._health = health
         self._metrics = metrics
         self._document = document
@@ -132,7 +134,10 @@ class SystemApi(Resource, tag="server"):
     @_page("/docs", "The documentation of the API")
     def docs(self, request: HttpRequest) -> HttpResponse:
         """The OpenAPI document as a page."""
-        return docs_page(self._document())
+        # The caller knows the server by this name, also behind a proxy.
+        scheme = request.headers.get("x-forwarded-proto", self._scheme)
+        server = f"{scheme}://{request.headers.get('host', '127.0.0.1:8420')}"
+        return docs_page(self._document(), server)
 
     @_page("/", "The operations page")
     def front(self, request: HttpRequest) -> HttpResponse:

@@ -104,6 +104,7 @@ class Gateway:
             brokers=plan.kafka.brokers,
             guard=guard,
             facades=plan.facades,
+            scheme="http" if tls is None else "https",
         )
         shares = gateway_shares(raise_file_limit())
         limits = ServerLimits(

@@ -257,6 +257,7 @@ class Node:
             brokers=settings.kafka.brokers,
             guard=self._guard,
             facades=settings.facades,
+            scheme="http" if self._tls is None else "https",
         )
         shares = node_shares(raise_file_limit())
         limits = ServerLimits(

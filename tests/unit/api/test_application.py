@@ -102,6 +102,21 @@ def test_pages_need_nothing_from_elsewhere() -> None:
     called(test)
 
 
+@pytest.mark.parametrize(
+    ("headers", "url"),
+    [
+        ({"host": "bells.example:9000"}, "http://bells.example:9000/v1/"),
+        ({"host": "bells.example", "x_forwarded_proto": "https"}, "https://bells.example/v1/"),
+        ({"host": "<b>"}, "http://&lt;b&gt;/v1/"),
+    ],
+)
+def test_the_example_in_the_documentation_is_for_this_server(headers: dict[str, str], url: str) -> None:
+    async def test(caller: Caller) -> None:
+        assert f"curl {url}" in (await caller.call("GET", "/docs", **headers)).body.decode()
+
+    called(test)
+
+
 def test_the_documentation_names_every_operation_and_schema() -> None:
     async def test(caller: Caller) -> None:
         page = (await caller.call("GET", "/docs")).body.decode()

@@ -10,9 +10,10 @@ from __future__ import annotations
 PER_S_MAX = 20_000
 """Copies in a second, at most."""
 BUSY_MS = 40
-"""A page that takes longer than this means a busy node: then the walk takes a quarter of the time, not half."""
+"""A page that takes longer than this means a busy node: then the walk takes a quarter of the time, not two thirds."""
 REST_MAX_MS = 500
-_BUSY_PART = 3
+_USUAL_PART = 0.5
+_BUSY_PART = 3.0
 _OVERSLEPT_PART = 4
 
 
@@ -25,7 +26,7 @@ class ResyncPace:
 
     def rest_ms(self, copies: int, took_ms: int) -> float:
         """How long to rest after a page that took so long."""
-        part = 1 if took_ms <= BUSY_MS else _BUSY_PART
+        part = _USUAL_PART if took_ms <= BUSY_MS else _BUSY_PART
         own_ms = self._overslept_ms * _OVERSLEPT_PART
         self._asked_ms = max(copies * 1_000 / PER_S_MAX, min(max(took_ms * part, own_ms), REST_MAX_MS))
         return self._asked_ms

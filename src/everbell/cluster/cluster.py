@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from everbell.clock import Clock
 from everbell.cluster.depletion import Depletion
+from everbell.cluster.follower import DocumentFollower, Follow
 from everbell.cluster.handshake import key_of
 from everbell.cluster.kills import ClusterKills
 from everbell.cluster.members import ClusterMembers
@@ -112,8 +113,10 @@ class Cluster:
         meeting: Meeting | None = None,
         http_url: str = "",
         hold: StartReplicas | None = None,
+        follow: Follow = lambda documents: None,
     ) -> Cluster:
         """Join the cluster. Without a `meeting`, no other node can be in it. `hold` starts to hold events of replicas.
+        `follow` is called with the documents in the log, before the engine starts a partition and at every change.
 
         Raises `LogError`, `ClusterError`, `StoreError` and `OSError`.
         """
@@ -155,7 +158,7 @@ class Cluster:
                 start_serving=False,
             )
             addresses = (meeting.advertise or _address(listener), http_url)
-        also = () if replicas is None else (replicas.engine,)
+        also = (follow,) if replicas is None else (follow, DocumentFollower(replicas.engine).follow)
         node = await ClusterNode.start(log, engine, clock, entropy, settings, addresses, on_halt, peers.keep_only, also)
         router = Router(node, engine, peers, clock, own)
         if server is not None:

@@ -25,6 +25,10 @@ _log = logging.getLogger("everbell.cluster")
 D = TypeVar("D")
 
 
+Follow = Callable[[Mapping[str, Policy]], None]
+"""Called with all documents in the log."""
+
+
 class DocumentFollower:
     """Keeps an engine in step with all documents."""
 

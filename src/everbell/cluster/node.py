@@ -18,7 +18,7 @@ from typing import Any, assert_never
 from everbell.clock import Clock
 from everbell.cluster.appender import Appender, releases
 from everbell.cluster.backoff import Backoff
-from everbell.cluster.follower import DocumentFollower
+from everbell.cluster.follower import DocumentFollower, Follow
 from everbell.cluster.founding import find_or_found, token
 from everbell.cluster.heartbeat import Heartbeat
 from everbell.cluster.joining import NEXT_PHASES, Joining, NodePhase
@@ -125,19 +125,19 @@ class ClusterNode:
         addresses: tuple[str, ...],
         on_halt: OnHalt,
         on_members: OnMembers = lambda incarnations: None,
-        also: Sequence[Engine] = (),
+        also: Sequence[Follow] = (),
     ) -> ClusterNode:
         """Find or found the cluster, and start to join it. Raises `LogError` and `ClusterError`.
 
-        The engines in `also` follow policies and pauses, too. They own nothing.
+        `also` follow the documents in the log, too: before the engine starts a partition, and at every change.
         """
         node: ClusterNode | None = None
-        followers = [DocumentFollower(each) for each in (engine, *also)]
+        followers = [DocumentFollower(engine).follow, *also]
 
         def step(before: Value, after: Value) -> None:
             # A node that is not a member follows these too: it checks requests, and will be a member in a moment.
-            for documents in followers:
-                documents.follow(after.policies)
+            for follow in followers:
+                follow(after.policies)
             engine.slice_tenants(slices_of(after.strategy))
             if node is not None:
                 node._step(before, after)

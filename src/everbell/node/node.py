@@ -50,6 +50,7 @@ from everbell.node.file_limits import node_shares, raise_file_limit
 from everbell.node.first_key import ensure_operator, refuse_strangers
 from everbell.node.gateway_fleet import Gateways, share_of
 from everbell.node.loop_watch import LoopWatch
+from everbell.node.loopback import Loopback
 from everbell.node.metrics import render, render_disk
 from everbell.node.settings import ONE_PROCESS, Settings
 from everbell.node.tenant_tables import SettingsError
@@ -100,8 +101,8 @@ class Node:
         self._cluster: Cluster | None = None
         self._answers: NodeAnswers | None = None
         self._api: Api | None = None
-        self._keys: ClusterKeys | None = None
-        self._guard = Guard(settings.allow_targets, self._opens_loopback)
+        self._loopback = Loopback(on_loopback=settings.on_loopback, will_have_keys=bool(settings.bootstrap_key))
+        self._guard = Guard(settings.allow_targets, self._loopback.is_open)
         self._loop_watch = LoopWatch(self._clock)
         self._halted: BaseException | None = None
         self._stopping = False
@@ -142,7 +143,7 @@ class Node:
         self._cluster = cluster = await self._join(engine, url, channels)
         if cluster is None:
             return await self._give_up(engine)
-        keys = self._keys = ClusterKeys(cluster.node.player, cluster.write)
+        keys = ClusterKeys(cluster.node.player, cluster.write)
         policies = ClusterPolicies(cluster.node.player, cluster.write)
         if settings.bootstrap_key:
             await ensure_operator(keys, settings.bootstrap_key, self._clock, self._entropy)
@@ -209,6 +210,7 @@ class Node:
                 meeting=self._meeting,
                 http_url=url,
                 hold=hold if self._settings.replica_bytes else None,
+                follow=self._loopback.follow,
             )
         )
         stopping = asyncio.ensure_future(self._stop.wait())
@@ -325,10 +327,6 @@ class Node:
             report = ProcessReport(unauthorized, watch.blocks, watch.blocked_ms)
             more += self._answers.tags.metrics() + self._answers.processes.metrics(report)
         return "" if self._engine is None else render(self._engine, self._cluster, more)
-
-    def _opens_loopback(self) -> bool:
-        """Whether loopback may be delivered to: not where several users have access, because it is the operator's."""
-        return self._settings.on_loopback and self._keys is not None and not self._keys.ring().keys
 
     def _watch_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -105,7 +105,7 @@ async def unread(attacker: Attacker) -> None:
     await attacker.ask("POST", f"{_EVENTS}/batch", lines)
     for _ in range(150):
         reader, writer = await attacker.connect()
-        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        reader._transport.pause_reading()  # type: ignore[attr-defined] # No public call stops reading.
         writer.write(attacker.request("GET", f"{_EVENTS}?limit=1000", b""))
 
 
